@@ -1,0 +1,1 @@
+//! The control plane: channels, statuses, probes and the registry watch.

@@ -1,0 +1,1 @@
+//! The sidecar: an OpenAI-compatible front that fails over between channels.

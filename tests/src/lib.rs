@@ -1,0 +1,1 @@
+//! Fakes, harness and end-to-end scenarios.
