@@ -1,6 +1,8 @@
 //! What Spareline decides: pure, without I/O, tasks, clocks or a global random generator.
 //! `now` and `rng` are parameters everywhere.
 
+pub mod classify;
+pub mod errortext;
 pub mod ids;
 pub mod words;
 
