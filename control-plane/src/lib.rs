@@ -1,1 +1,4 @@
 //! The control plane: channels, statuses, probes and the registry watch.
+
+pub mod config;
+pub mod log;
