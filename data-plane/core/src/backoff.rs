@@ -64,7 +64,8 @@ impl Series {
     pub const HARD: Self =
         Self { initial: Duration::from_secs(60), factor: 2.0, cap: Duration::from_secs(3600) };
     /// Probes of an unhealthy subject, and the local breaker: 10 s, x1.5, cap 20 s.
-    pub const SOFT: Self = Self { initial: Duration::from_secs(10), factor: 1.5, cap: Duration::from_secs(20) };
+    pub const SOFT: Self =
+        Self { initial: Duration::from_secs(10), factor: 1.5, cap: Duration::from_secs(20) };
 
     /// The pause after `tries` fruitless tries (0: the first), without jitter.
     pub fn nominal(&self, tries: u32) -> Duration {

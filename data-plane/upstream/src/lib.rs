@@ -1,1 +1,25 @@
-//! The only code that speaks to providers.
+//! The only code that speaks to providers: connect, build the request in the provider's dialect, the attempt.
+//!
+//! One [`attempt()`] sends one request on one line (channel and credential) and judges what comes back, with the same
+//! code for traffic and for probes. It never decides what follows from a failure, picks nothing and reports nothing.
+//!
+//! Whoever uses it installs the process-wide TLS provider first: [`install_tls`].
+
+pub mod attempt;
+pub mod base_url;
+pub mod budget;
+pub mod clients;
+pub mod headers;
+pub mod request;
+pub mod target;
+
+pub use attempt::{Answer, Attempt, Body, CommitMode, End, Ending, Failed, Limits, Rejected, attempt};
+pub use budget::{Budget, Reservation};
+pub use clients::{Clients, ClientsConfig, Line, LineError};
+pub use request::Outgoing;
+pub use target::{Network, Target};
+
+/// Installs the process-wide TLS provider; later calls do nothing.
+pub fn install_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

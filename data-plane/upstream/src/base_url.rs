@@ -1,0 +1,1 @@
+//! How a channel's base URL and a path are joined.
