@@ -1,0 +1,22 @@
+//! What becomes of a status: pure functions over rows, evidence, policy and time.
+//!
+//! Every change of a serving state in the fleet goes through one of these, called by the store under the head lock.
+//! They read no clock, draw no random numbers (`jitter` is a parameter) and do no I/O.
+//! What they do not do: find the rows, number revisions, record events.
+
+mod fleet;
+mod human;
+mod probe;
+mod status;
+mod verdict;
+mod view;
+
+pub use fleet::FleetRules;
+pub use human::{cleared, disabled, enabled, is_automatic};
+pub use probe::{Lease, ProbeChange, ProbeOutcome, probed};
+pub use status::{Pending, State, Status, rank};
+pub use verdict::{Budget, Decision, Disposition, Facts, Known, VerdictInput, reason_of, verdict};
+pub use view::{Channel, channel_view};
+
+#[cfg(test)]
+mod tests;

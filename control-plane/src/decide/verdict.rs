@@ -1,0 +1,265 @@
+//! A proxy's verdict, against what the registry knows of its subject.
+
+use std::time::Duration;
+
+use spareline_core::Cause;
+use spareline_proto::registry::v1 as pb;
+use time::OffsetDateTime;
+
+use super::{FleetRules, Pending, State, Status, rank};
+
+/// A verdict older than this when it arrives is confirmed by a probe first.
+pub const OLD: Duration = Duration::from_secs(300);
+/// The shortest and the longest hint that is believed.
+pub const HINT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
+
+/// What a proxy says.
+#[derive(Clone, Debug)]
+pub struct VerdictInput {
+    /// `None`: a cause that verdicts cannot carry.
+    pub cause: Option<Cause>,
+    /// The revision its attempt was picked from.
+    pub observed_revision: i64,
+    /// Reached by status alone.
+    pub confirm: bool,
+    /// For throttles: what is left of the hint; `None`: no hint.
+    pub retry_after: Option<Duration>,
+    /// How long ago it was reached.
+    pub age: Duration,
+    /// Who says so: `proxy:ID`.
+    pub actor: String,
+    /// What was seen.
+    pub evidence: Option<pb::Evidence>,
+}
+
+/// Whether the subject exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// An id that was never given out.
+    Never,
+    /// Deleted, retired, or no longer listed.
+    Gone,
+    /// In the registry.
+    Live,
+}
+
+/// The budget at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Distinct subjects out by machine within the window, throttles apart.
+    pub out: u64,
+    /// How many may be.
+    pub allowed: u64,
+}
+
+/// What the registry knows of a verdict's subject.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The verdict's epoch is ours.
+    pub same_epoch: bool,
+    /// Whether the subject exists.
+    pub known: Known,
+    /// Its own status; the default where there is no row.
+    pub status: &'a Status,
+    /// For one key's ability: the status of the ability as a whole.
+    pub wider: Option<&'a Status>,
+    /// The channel's fence, where the subject lies beneath one channel; else 0.
+    pub channel_fence: i64,
+    /// What the channels concerned say; `None`: none says anything.
+    pub auto_disable: Option<bool>,
+    /// How much more the fleet may be believed.
+    pub budget: Budget,
+}
+
+/// The control plane's answer, in the proto's words.
+pub use spareline_proto::dataplane::v1::Disposition;
+
+/// What to do with a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The answer.
+    pub disposition: Disposition,
+    /// The status to publish under a new revision (its `revision` is the caller's to set).
+    pub write: Option<Status>,
+    /// The row to keep without a revision: a pending verdict that was not there before.
+    pub pend: Option<Status>,
+}
+
+impl Decision {
+    fn only(disposition: Disposition) -> Decision {
+        Decision { disposition, write: None, pend: None }
+    }
+
+    /// Whether the decision changes anything, so that it has to be made under the head lock.
+    pub fn changes(&self) -> bool {
+        self.write.is_some() || self.pend.is_some()
+    }
+}
+
+/// Decides on one verdict. `jitter` in 0..1.
+///
+/// The order of the answers: another epoch, gone, older than the fence or a throttle that is over (STALE); never known
+/// (UNKNOWN_SUBJECT); out for this or a stronger cause (ALREADY); not to be touched by machines (LOCAL); unproven or
+/// old (PENDING); beyond the budget (SUPPRESSED); else APPLIED.
+pub fn verdict(
+    input: &VerdictInput,
+    facts: &Facts<'_>,
+    rules: &FleetRules,
+    now: OffsetDateTime,
+    jitter: f64,
+) -> Decision {
+    let status = facts.status;
+    if !facts.same_epoch || facts.known == Known::Gone {
+        return Decision::only(Disposition::Stale);
+    }
+    if facts.known == Known::Never {
+        return Decision::only(Disposition::UnknownSubject);
+    }
+    // Causes that only a human or a probe may give are nobody's to report.
+    let Some(cause) = input.cause.filter(|c| !matches!(c, Cause::Operator | Cause::Unhealthy)) else {
+        return Decision::only(Disposition::Stale);
+    };
+    let fence = status.fence.max(facts.channel_fence).max(facts.wider.map_or(0, |w| w.fence));
+    if input.observed_revision < fence {
+        return Decision::only(Disposition::Stale);
+    }
+    let throttle = (cause == Cause::Throttled).then(|| Throttle::of(input, status, rules, now));
+    if throttle.as_ref().is_some_and(|t| t.until <= now) {
+        return Decision::only(Disposition::Stale);
+    }
+
+    let in_force = [Some(status), facts.wider].into_iter().flatten().filter_map(|s| s.cause_in_force(now));
+    if let Some(strongest) = in_force.max_by_key(|c| rank(*c)) {
+        let same_throttle = throttle.as_ref().filter(|_| strongest == Cause::Throttled);
+        let already = match same_throttle {
+            Some(t) => !t.extends([Some(status), facts.wider].into_iter().flatten(), now),
+            None => rank(strongest) >= rank(cause),
+        };
+        if already {
+            return Decision::only(Disposition::Already);
+        }
+    }
+
+    if !facts.auto_disable.unwrap_or(rules.auto_disable) {
+        return Decision::only(Disposition::Local);
+    }
+    if input.confirm || input.age > OLD || cause == Cause::ModelUnavailable {
+        return pending(input, cause, status, now, false);
+    }
+    let counted = !matches!(cause, Cause::Throttled);
+    let counted_before = status.cause_in_force(now).is_some_and(|c| c != Cause::Throttled);
+    if counted && !counted_before && facts.budget.out >= facts.budget.allowed {
+        return pending(input, cause, status, now, true);
+    }
+
+    let mut next = Status {
+        state: State::Disabled,
+        cause: Some(cause),
+        reason: reason_of(input.evidence.as_ref(), cause),
+        actor: input.actor.clone(),
+        evidence: input.evidence.clone(),
+        disabled_at: Some(now),
+        failed_probes: 0,
+        pending: None,
+        pending_due: None,
+        hinted: false,
+        ..status.clone()
+    };
+    match throttle {
+        Some(t) => {
+            if status.cause_in_force(now) == Some(Cause::Throttled) {
+                next.disabled_at = status.disabled_at; // the same absence, only longer
+            }
+            next.retry_at = Some(t.until);
+            next.throttled_until = Some(t.until);
+            next.hinted = t.hinted;
+            next.throttles = t.throttles;
+            if let Some(wait) = input.retry_after {
+                next.reason = format!("{} (asked to wait {} s)", next.reason, wait.as_secs_f64());
+            }
+        }
+        None => next.retry_at = Some(now + super::probe::pause(cause, 0, jitter)),
+    }
+    Decision { disposition: Disposition::Applied, write: Some(next), pend: None }
+}
+
+fn pending(
+    input: &VerdictInput,
+    cause: Cause,
+    status: &Status,
+    now: OffsetDateTime,
+    suppressed: bool,
+) -> Decision {
+    let disposition = if suppressed { Disposition::Suppressed } else { Disposition::Pending };
+    let waiting = status.pending.as_ref().is_some_and(|p| rank(p.cause) >= rank(cause));
+    if waiting {
+        return Decision::only(disposition);
+    }
+    let pending = Pending {
+        cause,
+        reason: reason_of(input.evidence.as_ref(), cause),
+        actor: input.actor.clone(),
+        evidence: input.evidence.clone(),
+        since: now,
+        suppressed,
+    };
+    let next = Status { pending: Some(pending), pending_due: Some(now), ..status.clone() };
+    Decision { disposition, write: None, pend: Some(next) }
+}
+
+/// A throttle's end.
+struct Throttle {
+    until: OffsetDateTime,
+    hinted: bool,
+    throttles: u32,
+}
+
+impl Throttle {
+    fn of(input: &VerdictInput, status: &Status, rules: &FleetRules, now: OffsetDateTime) -> Throttle {
+        if let Some(wait) = input.retry_after {
+            // What is left may be nothing: that is a throttle whose time is over, not one of a second.
+            let wait = if wait.is_zero() { wait } else { wait.clamp(HINT.0, HINT.1) };
+            return Throttle { until: now + wait, hinted: true, throttles: status.throttles };
+        }
+        let reached = now - input.age;
+        let Some(initial) = rules.throttle_initial else {
+            return Throttle { until: reached + rules.throttle_default, hinted: false, throttles: 0 };
+        };
+        // It grows while throttles follow each other closely, and starts anew after a quiet time.
+        let repeated =
+            status.throttled_until.is_some_and(|end| end <= now && now < end + rules.throttle_default);
+        let throttles = if repeated { status.throttles.saturating_add(1) } else { status.throttles };
+        let running = status.cause_in_force(now) == Some(Cause::Throttled);
+        let throttles = if repeated || running { throttles } else { 0 };
+        let wait = initial.saturating_mul(1 << throttles.min(20)).min(rules.throttle_default);
+        Throttle { until: reached + wait, hinted: false, throttles }
+    }
+
+    /// Later than every deadline in force, by a tenth of what is left of it at least.
+    fn extends<'s>(&self, statuses: impl Iterator<Item = &'s Status>, now: OffsetDateTime) -> bool {
+        let latest = statuses
+            .filter(|s| s.cause_in_force(now) == Some(Cause::Throttled))
+            .filter_map(|s| s.retry_at)
+            .max();
+        latest.is_none_or(|at| self.until > at && (self.until - at) * 10 >= at - now)
+    }
+}
+
+/// One line for humans: status code, the provider's code, the excerpt.
+pub fn reason_of(evidence: Option<&pb::Evidence>, cause: Cause) -> String {
+    let Some(e) = evidence else { return cause.as_str().to_owned() };
+    let mut parts = Vec::new();
+    if e.http_status != 0 {
+        parts.push(e.http_status.to_string());
+    }
+    if !e.provider_code.is_empty() {
+        parts.push(e.provider_code.clone());
+    }
+    let head = parts.join(" ");
+    match (head.is_empty(), e.excerpt.is_empty()) {
+        (true, true) => cause.as_str().to_owned(),
+        (true, false) => e.excerpt.clone(),
+        (false, true) => head,
+        (false, false) => format!("{head}: {}", e.excerpt),
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong with the store, by who is to blame and whether a retry helps.
+
+/// A field that does not say what it must.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The field's path, such as `channel.base_url`.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Violation {
+    /// A violation of one field.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Violation {
+        Violation { field: field.into(), problem: problem.into() }
+    }
+}
+
+/// What the store answers when it does not do what was asked. Nothing is ever half written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database cannot be reached, or does not answer in time. A retry may help. (UNAVAILABLE)
+    #[error("the database is unavailable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// No such thing. (NOT_FOUND)
+    #[error("{0} not found")]
+    NotFound(String),
+    /// It is there already. (ALREADY_EXISTS)
+    #[error("{0} already exists")]
+    AlreadyExists(String),
+    /// Somebody else changed it first. (ABORTED)
+    #[error("{0} was changed meanwhile: read it again")]
+    Conflict(String),
+    /// Not possible in this state. (FAILED_PRECONDITION)
+    #[error("{0}")]
+    Precondition(String),
+    /// The caller's values do not fit the registry. (INVALID_ARGUMENT)
+    #[error("invalid: {}", .0.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Violation>),
+    /// A request id seen before, with another method or body. (INVALID_ARGUMENT)
+    #[error("request_id was used before for another request")]
+    RequestReused,
+    /// A row that cannot be read. (INTERNAL)
+    #[error("unreadable row: {0}")]
+    Corrupt(String),
+    /// A migration failed. (INTERNAL)
+    #[error("migration failed: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// Any other answer of the database. (INTERNAL)
+    #[error("database error: {0}")]
+    Database(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// One violation.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> StoreError {
+        StoreError::Invalid(vec![Violation::new(field, problem)])
+    }
+
+    /// Whether trying again later may help.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, StoreError::Unavailable(_))
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> StoreError {
+        if lost(&error) { StoreError::Unavailable(error) } else { StoreError::Database(error) }
+    }
+}
+
+/// Whether the database rather than the statement is at fault.
+fn lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => {
+            true
+        }
+        sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => true,
+        sqlx::Error::Database(e) => {
+            // Connection trouble, resources, operator intervention (shutdown, statement and lock time-outs).
+            e.code().is_some_and(|c| {
+                ["08", "53", "57"].iter().any(|class| c.starts_with(class))
+                    || matches!(&*c, "55P03" | "40001" | "40P01" | "25P03" | "25006" | "3D000")
+            })
+        }
+        _ => false,
+    }
+}
