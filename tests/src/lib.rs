@@ -1,1 +1,17 @@
-//! Fakes, harness and end-to-end scenarios.
+//! Fakes and a harness for real processes, and the scenarios (under `scenarios/`) that use them.
+//!
+//! * [`provider`]: a scriptable model provider, as a library and as the binary `fake-provider`.
+//! * [`chaos`]: a TCP proxy that cuts, delays or swallows.
+//! * [`process`], [`stack`]: the product's own binaries on free ports, their logs, their end.
+//! * [`http`]: a client that keeps every byte; [`tools`]: `grpcurl`, Python and Node SDKs.
+//!
+//! Waiting is always for something that happened (a log line, a recorded request, a revision), with a limit;
+//! never for time to pass.
+
+pub mod chaos;
+pub mod http;
+pub mod process;
+pub mod provider;
+pub mod readme;
+pub mod stack;
+pub mod tools;

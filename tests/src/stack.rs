@@ -1,0 +1,375 @@
+//! The whole product on free ports: a control plane on a private Postgres, proxies, a scriptable provider.
+
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use spareline_proto::{
+    admin::v1::{
+        self as admin, channel_admin_service_client::ChannelAdminServiceClient,
+        fleet_service_client::FleetServiceClient, policy_admin_service_client::PolicyAdminServiceClient,
+    },
+    dataplane::v1::{
+        registry_watch_service_client::RegistryWatchServiceClient, report_service_client::ReportServiceClient,
+    },
+    registry::v1 as registry,
+};
+use tempfile::TempDir;
+use tonic::transport::{Channel as Link, Endpoint};
+
+use crate::{
+    http::Call,
+    process::{Launch, Process, START_LIMIT},
+    provider::Provider,
+    tools::Grpcurl,
+};
+
+/// What must happen "at once" gets so long on a busy machine before a test gives up.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many proxies.
+    pub proxies: usize,
+    /// More arguments for the control plane.
+    pub control: Vec<String>,
+    /// More arguments for every proxy.
+    pub proxy: Vec<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { proxies: 1, control: Vec::new(), proxy: Vec::new() }
+    }
+}
+
+/// A running stack; everything ends when it is dropped.
+pub struct Stack {
+    /// The sidecars, `proxy-1` first.
+    pub proxies: Vec<Proxy>,
+    /// The control plane.
+    pub control: Control,
+    /// The upstream of every channel.
+    pub provider: Provider,
+    directory: TempDir,
+    plan: Plan,
+}
+
+/// A control plane.
+pub struct Control {
+    /// The process.
+    pub process: Process,
+    /// Where operators are served.
+    pub admin: SocketAddr,
+    /// Where proxies are served.
+    pub data: SocketAddr,
+    launch: Launch,
+}
+
+/// A sidecar.
+pub struct Proxy {
+    /// Its id.
+    pub id: String,
+    /// The process.
+    pub process: Process,
+    /// Where callers are served.
+    pub http: SocketAddr,
+    /// Where its health and metrics are.
+    pub admin: SocketAddr,
+}
+
+impl Stack {
+    /// Starts one as planned, and returns once every proxy serves the empty registry.
+    ///
+    /// # Errors
+    /// When something does not start; the message has the end of its log.
+    pub async fn start(plan: Plan) -> Result<Self> {
+        let directory = directory()?;
+        let provider = Provider::start().await?;
+        let state = directory.path().join("control");
+        let state_dir = ["--state-dir".to_owned(), path(&state)?];
+        let control = Control::start("control", plan.control.iter().cloned().chain(state_dir)).await?;
+        let mut stack = Self { proxies: Vec::new(), control, provider, directory, plan };
+        for n in 1..=stack.plan.proxies {
+            let proxy = Proxy::start(&format!("proxy-{n}"), stack.control.data, &stack.plan.proxy).await?;
+            stack.proxies.push(proxy);
+        }
+        stack.settled().await?;
+        Ok(stack)
+    }
+
+    /// One proxy and its control plane.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn small() -> Result<Self> {
+        Self::start(Plan::default()).await
+    }
+
+    /// A folder that lives as long as the stack.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where the first proxy serves callers.
+    ///
+    /// # Errors
+    /// When the plan had none.
+    pub fn http(&self) -> Result<SocketAddr> {
+        Ok(self.proxies.first().context("the stack has no proxy")?.http)
+    }
+
+    /// Sends a call through the first proxy.
+    ///
+    /// # Errors
+    /// As [`Call::send`].
+    pub async fn send(&self, call: &Call) -> Result<crate::http::Reply> {
+        call.send(self.http()?).await
+    }
+
+    /// A channel to this stack's provider, serving one model in group `default`.
+    pub fn channel(&self, name: &str, model: &str) -> registry::Channel {
+        registry::Channel {
+            name: name.to_owned(),
+            provider: "openai".to_owned(),
+            base_url: self.provider.base_url(),
+            models: vec![registry::ModelEntry { model: model.to_owned(), ..Default::default() }],
+            ..Default::default()
+        }
+    }
+
+    /// Creates a channel with secrets, and returns it as stored.
+    ///
+    /// # Errors
+    /// When the control plane refuses.
+    pub async fn create(&self, channel: registry::Channel, secrets: &[&str]) -> Result<registry::Channel> {
+        let name = channel.name.clone();
+        let request = admin::CreateChannelRequest {
+            channel: Some(channel),
+            secrets: secrets.iter().map(|&s| s.to_owned()).collect(),
+            ..Default::default()
+        };
+        let created = self.control.channels()?.create_channel(request).await;
+        created
+            .with_context(|| format!("create {name}"))?
+            .into_inner()
+            .channel
+            .context("no channel in the answer")
+    }
+
+    /// Returns once every proxy is connected and serves the newest revision.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn settled(&self) -> Result<i64> {
+        let start = Instant::now();
+        let proxies = self.proxies.len();
+        loop {
+            let mut fleet = self.control.fleet()?;
+            let summary = fleet.get_fleet_summary(admin::GetFleetSummaryRequest {}).await?.into_inner();
+            let revision = summary.head_revision;
+            if usize::try_from(summary.connected)? >= proxies {
+                let timeout = Some(prost_types::Duration { seconds: 5, nanos: 0 });
+                let wait = admin::WaitForRevisionRequest { revision, timeout };
+                if fleet.wait_for_revision(wait).await?.into_inner().reached {
+                    return Ok(revision);
+                }
+            }
+            ensure!(
+                start.elapsed() < START_LIMIT,
+                "the fleet does not settle: {summary:?}, {proxies} proxies"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// How a channel looks to an operator.
+    ///
+    /// # Errors
+    /// When there is no such channel.
+    pub async fn view(&self, channel: &str) -> Result<admin::ChannelView> {
+        let request = admin::GetChannelRequest { channel: channel.to_owned() };
+        self.control
+            .channels()?
+            .get_channel(request)
+            .await?
+            .into_inner()
+            .channel
+            .context("no view in the answer")
+    }
+
+    /// Waits until a channel looks as wanted to an operator.
+    ///
+    /// # Errors
+    /// When that does not happen soon; with how it looks instead.
+    pub async fn wait_for_view(
+        &self,
+        channel: &str,
+        limit: Duration,
+        wanted: impl Fn(&admin::ChannelView) -> bool,
+    ) -> Result<admin::ChannelView> {
+        let start = Instant::now();
+        loop {
+            let view = self.view(channel).await?;
+            if wanted(&view) {
+                return Ok(view);
+            }
+            ensure!(
+                start.elapsed() < limit,
+                "{channel} does not become as wanted within {limit:?}: {view:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Every word any process of the stack has logged.
+    pub fn all_logs(&self) -> String {
+        self.proxies.iter().map(|p| p.process.log_text()).chain([self.control.process.log_text()]).collect()
+    }
+}
+
+impl Control {
+    /// Starts one on free ports with these arguments besides, and returns once it listens.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn start(name: &str, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
+        let launch = Launch::product(name, "spareline-control")?
+            .arguments(["--log-format", "json"])
+            .arguments(arguments);
+        let free = ["--admin-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"];
+        let process = launch.clone().arguments(free).spawn()?;
+        let admin = process.listening("admin_addr").await?;
+        let data = process.listening("data_addr").await?;
+        let fixed =
+            ["--admin-listen".to_owned(), admin.to_string(), "--data-listen".to_owned(), data.to_string()];
+        Ok(Self { process, admin, data, launch: launch.arguments(fixed) })
+    }
+
+    /// Ends it as a crash would.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn crash(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
+    /// Starts it again where it was.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process = self.launch.spawn()?;
+        self.process.listening("admin_addr").await?;
+        Ok(())
+    }
+
+    /// The real grpcurl on the admin port.
+    pub const fn grpcurl(&self) -> Grpcurl {
+        Grpcurl(self.admin)
+    }
+
+    /// The operator's API to channels.
+    ///
+    /// # Errors
+    /// Never for an address of ours.
+    pub fn channels(&self) -> Result<ChannelAdminServiceClient<Link>> {
+        Ok(ChannelAdminServiceClient::new(link(self.admin)?))
+    }
+
+    /// The operator's API to policies.
+    ///
+    /// # Errors
+    /// Never for an address of ours.
+    pub fn policies(&self) -> Result<PolicyAdminServiceClient<Link>> {
+        Ok(PolicyAdminServiceClient::new(link(self.admin)?))
+    }
+
+    /// The operator's API to the fleet.
+    ///
+    /// # Errors
+    /// Never for an address of ours.
+    pub fn fleet(&self) -> Result<FleetServiceClient<Link>> {
+        Ok(FleetServiceClient::new(link(self.admin)?))
+    }
+
+    /// What proxies report to.
+    ///
+    /// # Errors
+    /// Never for an address of ours.
+    pub fn reports(&self) -> Result<ReportServiceClient<Link>> {
+        Ok(ReportServiceClient::new(link(self.data)?))
+    }
+
+    /// What proxies watch.
+    ///
+    /// # Errors
+    /// Never for an address of ours.
+    pub fn watch(&self) -> Result<RegistryWatchServiceClient<Link>> {
+        Ok(RegistryWatchServiceClient::new(link(self.data)?))
+    }
+
+    /// `spareline-control apply` of a file, with these flags: its exit code and all it printed.
+    ///
+    /// # Errors
+    /// When it hangs.
+    pub async fn apply(
+        &self,
+        file: &Path,
+        flags: &[&str],
+        secrets: &[(&str, &str)],
+    ) -> Result<(bool, String)> {
+        let admin = format!("http://{}", self.admin);
+        let mut launch = Launch::product("apply", "spareline-control")?;
+        launch = launch.arguments(["apply", "--admin", &admin]).arguments(flags).arguments([path(file)?]);
+        launch.environment = secrets.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let (status, text) = launch.run(SOON).await?;
+        Ok((status.success(), text))
+    }
+}
+
+impl Proxy {
+    /// Starts one on free ports and returns once it listens, ready or not.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn start(id: &str, control: SocketAddr, arguments: &[String]) -> Result<Self> {
+        let control = format!("http://{control}");
+        let own = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--proxy-id", id];
+        let launch = Launch::product(id, "spareline-proxy")?.arguments(own);
+        let launch =
+            launch.arguments(["--control-plane", &control, "--log-format", "json"]).arguments(arguments);
+        let process = launch.spawn()?;
+        let http = process.listening("http_addr").await?;
+        let admin = process.listening("admin_addr").await?;
+        Ok(Self { id: id.to_owned(), process, http, admin })
+    }
+
+    /// Whether it says that it is ready.
+    ///
+    /// # Errors
+    /// When its admin port does not answer.
+    pub async fn ready(&self) -> Result<bool> {
+        Ok(Call::get("/readyz").send(self.admin).await?.status == http::StatusCode::OK)
+    }
+}
+
+fn link(to: SocketAddr) -> Result<Link> {
+    Ok(Endpoint::from_shared(format!("http://{to}"))?.timeout(Duration::from_secs(60)).connect_lazy())
+}
+
+/// A folder with a short path that the database's unprivileged user may enter.
+fn directory() -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix("spareline-").tempdir()?;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711))?;
+    Ok(directory)
+}
+
+fn path(path: &Path) -> Result<String> {
+    PathBuf::from(path).into_os_string().into_string().ok().context("a path that is not UTF-8")
+}
