@@ -5,3 +5,4 @@ pub mod decide;
 pub mod log;
 pub mod postgres;
 pub mod store;
+pub mod watch;

@@ -4,11 +4,25 @@
 pub mod backoff;
 pub mod classify;
 pub mod commit;
+pub mod convert;
+pub mod derive;
 pub mod errortext;
+pub mod health;
 pub mod ids;
+pub mod items;
+pub mod limits;
+pub mod overlay;
+pub mod pick;
+pub mod policy;
+pub mod secret;
+pub mod session;
+pub mod spec;
 pub mod splice;
 pub mod sse;
+pub mod table;
+pub mod view;
 pub mod words;
 
 pub use ids::{ChannelId, CredentialId, Revision, Subject};
+pub use secret::Secret;
 pub use words::{Cause, Class, Endpoint, Provider, Scope};

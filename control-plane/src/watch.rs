@@ -1,0 +1,3 @@
+//! The registry watch: what streams each proxy its view.
+
+pub mod session;
