@@ -1,8 +1,11 @@
 //! The control plane: channels, statuses, probes and the registry watch.
 
+pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod decide;
 pub mod log;
 pub mod postgres;
+mod reflect;
 pub mod store;
 pub mod watch;

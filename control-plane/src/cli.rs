@@ -1,0 +1,3 @@
+//! The command line: `apply` and `export` beside the server itself.
+
+mod yaml;

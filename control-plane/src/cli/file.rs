@@ -1,0 +1,235 @@
+//! The registry file: credentials by name, channels that list them, policies.
+//!
+//! It holds no secret, only where each one is found. Everything that is wrong is reported at once, with its line.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use spareline_proto::registry::v1::{Channel, Policy};
+
+use super::yaml::{self, Extra, Located, Node, Problem, Problems};
+use crate::reflect;
+
+/// Fields of a channel that a file does not set.
+pub(super) const CHANNEL_HIDDEN: &[&str] = &["channel_id", "credential_ids", "spec_revision", "etag"];
+/// Fields of a policy that a file does not set.
+pub(super) const POLICY_HIDDEN: &[&str] = &["revision", "etag"];
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(super) struct RegistryFile {
+    /// By the name that channels list.
+    pub(super) credentials: BTreeMap<String, Source>,
+    /// `None`: the file says nothing about channels.
+    pub(super) channels: Option<Vec<FileChannel>>,
+    /// `None`: the file says nothing about policies.
+    pub(super) policies: Option<Vec<FilePolicy>>,
+}
+
+/// Where a credential's secret is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// In an environment variable.
+    Env(String),
+    /// In a file.
+    File(PathBuf),
+    /// With the control plane already: its id.
+    Stored(i64),
+}
+
+/// One channel of the file.
+#[derive(Debug)]
+pub(super) struct FileChannel {
+    /// Without ids.
+    pub(super) channel: Channel,
+    /// By name, most preferred first.
+    pub(super) credentials: Vec<String>,
+    /// Where it stands: `channels[3]`.
+    pub(super) path: String,
+}
+
+/// One policy of the file.
+#[derive(Debug)]
+pub(super) struct FilePolicy {
+    /// As written.
+    pub(super) policy: Policy,
+    /// Where it stands.
+    pub(super) path: String,
+}
+
+impl RegistryFile {
+    /// Reads the text of a file that stands in `folder`; relative secret files are found from there.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the lines.
+    pub(super) fn read(text: &str, folder: &Path) -> Result<(Self, Problems), Vec<Problem>> {
+        let root = yaml::parse(text).map_err(|problem| vec![problem])?;
+        let mut problems = Problems::default();
+        let mut file = Self::default();
+        match &root.value {
+            Node::Map(entries) => {
+                for (key, value) in entries {
+                    match key.value.as_str() {
+                        "credentials" => file.credentials = credentials(value, folder, &mut problems),
+                        "channels" => file.channels = items(value, "channels", &mut problems, channel),
+                        "policies" => file.policies = items(value, "policies", &mut problems, policy),
+                        other => problems.at(key, other, "unknown field; known are channels, credentials, policies"),
+                    }
+                }
+            }
+            Node::Null => {}
+            other => problems.at(&root, "", format!("a registry file must be a mapping, not {}", other.kind())),
+        }
+        file.check(&mut problems);
+        if problems.list.is_empty() {
+            return Ok((file, problems));
+        }
+        problems.list.sort();
+        problems.list.dedup();
+        Err(problems.list)
+    }
+
+    fn check(&self, problems: &mut Problems) {
+        let mut names = BTreeMap::new();
+        for FileChannel { channel, credentials, path } in self.channels.iter().flatten() {
+            if let Some(first) = names.insert(channel.name.as_str(), path)
+                && !channel.name.is_empty()
+            {
+                problems.at_path(&format!("{path}.name"), format!("`{}` is the name of {first} too", channel.name));
+            }
+            for (i, name) in credentials.iter().enumerate() {
+                let path = format!("{path}.credentials[{i}]");
+                if !self.credentials.contains_key(name) {
+                    problems.at_path(&path, format!("no credential `{name}` stands under `credentials:`"));
+                }
+                if credentials.iter().take(i).any(|earlier| earlier == name) {
+                    problems.at_path(&path, format!("`{name}` is listed twice"));
+                }
+            }
+            let mut whole = channel.clone();
+            whole.credential_ids.clear();
+            for violation in crate::admin::violations_of_channel(&whole) {
+                let field = violation.field.trim_start_matches("channel.");
+                let at = if field.is_empty() { path.clone() } else { format!("{path}.{field}") };
+                problems.at_path(&at, violation.problem);
+            }
+        }
+        let mut groups = BTreeMap::new();
+        for FilePolicy { policy, path } in self.policies.iter().flatten() {
+            if let Some(first) = groups.insert(policy.group.as_str(), path) {
+                problems.at_path(path, format!("group `{}` has a policy at {first} too", policy.group));
+            }
+            for violation in crate::admin::violations_of_policy(policy) {
+                let field = violation.field.trim_start_matches("policy.");
+                problems.at_path(&format!("{path}.{field}"), violation.problem);
+            }
+        }
+    }
+}
+
+fn items<T>(
+    node: &Located,
+    name: &str,
+    problems: &mut Problems,
+    read: impl Fn(&Located, String, &mut Problems) -> Option<T>,
+) -> Option<Vec<T>> {
+    match &node.value {
+        Node::List(items) => {
+            let items = items.iter().enumerate().map(|(i, item)| (format!("{name}[{i}]"), item));
+            Some(items.filter_map(|(path, item)| read(item, path, problems)).collect())
+        }
+        Node::Null => Some(Vec::new()),
+        other => {
+            problems.at(node, name, format!("must be a list, not {}", other.kind()));
+            None
+        }
+    }
+}
+
+fn channel(node: &Located, path: String, problems: &mut Problems) -> Option<FileChannel> {
+    let extra = Extra { hidden: CHANNEL_HIDDEN, own: &["credentials"] };
+    let tree = yaml::message(node, &reflect::descriptor::<Channel>().ok()?, &path, extra, problems);
+    let mut names = Vec::new();
+    if let Some((_, value)) = entry(node, "credentials") {
+        let path = format!("{path}.credentials");
+        problems.place(&path, value);
+        match &value.value {
+            Node::List(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    let path = format!("{path}[{i}]");
+                    problems.place(&path, item);
+                    match &item.value {
+                        Node::Text(name) => names.push(name.clone()),
+                        _ => problems.at(item, &path, "must be the name of an entry of `credentials:`"),
+                    }
+                }
+            }
+            Node::Null => {}
+            _ => problems.at(value, &path, "must be a list of names of `credentials:`"),
+        }
+    }
+    Some(FileChannel { channel: reflect::from_tree(&tree).ok()?, credentials: names, path })
+}
+
+fn policy(node: &Located, path: String, problems: &mut Problems) -> Option<FilePolicy> {
+    let extra = Extra { hidden: POLICY_HIDDEN, own: &[] };
+    let tree = yaml::message(node, &reflect::descriptor::<Policy>().ok()?, &path, extra, problems);
+    Some(FilePolicy { policy: reflect::from_tree(&tree).ok()?, path })
+}
+
+fn credentials(node: &Located, folder: &Path, problems: &mut Problems) -> BTreeMap<String, Source> {
+    let mut out = BTreeMap::new();
+    let entries = match &node.value {
+        Node::Map(entries) => entries.as_slice(),
+        Node::Null => &[],
+        other => {
+            problems.at(node, "credentials", format!("must be a mapping from names, not {}", other.kind()));
+            &[]
+        }
+    };
+    for (name, value) in entries {
+        let path = format!("credentials.{}", name.value);
+        problems.place(&path, value);
+        match source(value, folder, &path, problems) {
+            Some(source) => drop(out.insert(name.value.clone(), source)),
+            // Known all the same, so that channels that list it are not reported too.
+            None => drop(out.insert(name.value.clone(), Source::Stored(0))),
+        }
+    }
+    out
+}
+
+fn source(node: &Located, folder: &Path, path: &str, problems: &mut Problems) -> Option<Source> {
+    const HOW: &str = "must be one of {secret_env: VARIABLE}, {secret_file: PATH}, {credential_id: NUMBER}";
+    let Node::Map(entries) = &node.value else {
+        problems.at(node, path, HOW);
+        return None;
+    };
+    let mut found = Vec::new();
+    let before = problems.list.len();
+    for (key, value) in entries {
+        let path = format!("{path}.{}", key.value);
+        match (key.value.as_str(), &value.value) {
+            ("secret_env", Node::Text(name)) if !name.is_empty() => found.push(Source::Env(name.clone())),
+            ("secret_file", Node::Text(file)) if !file.is_empty() => found.push(Source::File(folder.join(file))),
+            ("credential_id", Node::Int(id)) if *id > 0 => found.push(Source::Stored(i64::try_from(*id).ok()?)),
+            // For humans, as `export` writes it.
+            ("fingerprint", Node::Text(_)) => {}
+            ("secret", _) => problems.at(key, &path, "secrets do not belong in this file: use secret_env or secret_file"),
+            ("secret_env" | "secret_file" | "credential_id", _) => problems.at(value, &path, HOW),
+            _ => problems.at(key, &path, "unknown field; known are credential_id, fingerprint, secret_env, secret_file"),
+        }
+    }
+    if found.len() > 1 || (found.is_empty() && problems.list.len() == before) {
+        problems.at(node, path, HOW);
+    }
+    found.into_iter().next()
+}
+
+fn entry<'a>(node: &'a Located, name: &str) -> Option<(&'a str, &'a Located)> {
+    let Node::Map(entries) = &node.value else { return None };
+    entries.iter().find(|(key, _)| key.value == name).map(|(key, value)| (key.value.as_str(), value))
+}
