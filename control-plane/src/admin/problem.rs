@@ -4,6 +4,9 @@ use spareline_core::convert::Violation;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::reflect::NotDescribed;
+use crate::store::StoreError;
+
 /// Collects everything that is wrong with a request.
 #[derive(Debug, Default)]
 pub(super) struct Violations(Vec<Violation>);
@@ -22,14 +25,9 @@ impl Violations {
         }
     }
 
-    /// Whether nothing is wrong so far.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Nothing, or INVALID_ARGUMENT with all of them.
-    pub(super) fn done(self) -> Result<(), Box<Status>> {
-        if self.0.is_empty() { Ok(()) } else { Err(Box::new(invalid(&self.0))) }
+    pub(super) fn done(self) -> Result<(), Status> {
+        if self.0.is_empty() { Ok(()) } else { Err(invalid(&self.0)) }
     }
 }
 
@@ -58,4 +56,56 @@ pub(super) fn invalid_field(field: &str, problem: impl Into<String>) -> Status {
 pub(super) fn refused(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, "spareline", std::collections::HashMap::new());
     Status::with_error_details(code, message, details)
+}
+
+/// A status on its way out of a transaction.
+#[derive(Debug)]
+pub(super) struct Refusal(Box<Status>);
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self(Box::new(of_store(error)))
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
+impl From<NotDescribed> for Refusal {
+    fn from(error: NotDescribed) -> Self {
+        tracing::error!(event = "admin_internal", %error, "a call failed by a fault of ours");
+        Self(Box::new(refused(Code::Internal, "internal", "a fault of the control plane: its log says more")))
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        *refusal.0
+    }
+}
+
+/// The store's answer as a caller may see it: what only concerns us goes to the log.
+pub(super) fn of_store(error: StoreError) -> Status {
+    match error {
+        StoreError::Unavailable(_) => {
+            tracing::warn!(event = "database_unavailable", %error, "a call needs the database");
+            refused(Code::Unavailable, "database_unavailable", "the database is unavailable: try again later")
+        }
+        StoreError::NotFound(_) => refused(Code::NotFound, "not_found", error.to_string()),
+        StoreError::AlreadyExists(_) => refused(Code::AlreadyExists, "already_exists", error.to_string()),
+        StoreError::Conflict(_) => refused(Code::Aborted, "lost_race", error.to_string()),
+        StoreError::Precondition(_) => refused(Code::FailedPrecondition, "precondition", error.to_string()),
+        StoreError::Invalid(violations) => {
+            let of = |v: crate::store::Violation| Violation { field: v.field, problem: v.problem };
+            invalid(&violations.into_iter().map(of).collect::<Vec<_>>())
+        }
+        StoreError::RequestReused => invalid_field("request_id", "was used before for another request"),
+        StoreError::Corrupt(_) | StoreError::Migrate(_) | StoreError::Database(_) => {
+            tracing::error!(event = "database_error", %error, "a call failed in the database");
+            refused(Code::Internal, "internal", "a fault of the control plane: its log says more")
+        }
+    }
 }

@@ -1,0 +1,220 @@
+//! Channels: create, read, list, change, remove.
+
+use spareline_core::Provider;
+use spareline_proto::admin::v1::*;
+use spareline_proto::registry::v1 as pb;
+use time::OffsetDateTime;
+use tonic::{Code, Status};
+
+use super::problem::{Refusal, Violations, invalid_field, of_store};
+use super::{Admin, channel_key, check_secret, mask, page_size, request_id, violations_of_channel};
+use crate::decide;
+use crate::store::{ChannelFilter, ChannelKey, Page, Request, Written};
+
+/// Fields that the server sets.
+const FIXED: &[&str] = &["channel_id", "spec_revision", "etag"];
+/// What is shown in place of an egress proxy's password.
+const HIDDEN: &str = "***";
+
+impl Admin {
+    pub(super) async fn create(
+        &self,
+        actor: &str,
+        request: CreateChannelRequest,
+    ) -> Result<CreateChannelResponse, Status> {
+        let body = prost::Message::encode_to_vec(&CreateChannelRequest { request_id: String::new(), ..request.clone() });
+        let CreateChannelRequest { channel, secrets, request_id: id, validate_only } = request;
+        let mut violations = Violations::default();
+        let id = request_id(&id, &mut violations);
+        let Some(channel) = channel else {
+            violations.add("channel", "is required");
+            violations.done()?;
+            return Err(invalid_field("channel", "is required"));
+        };
+        violations.extend("channel", violations_of_channel(&channel));
+        for (i, secret) in secrets.iter().enumerate() {
+            let field = format!("secrets[{i}]");
+            check_secret(&field, secret, &mut violations);
+            if secrets.iter().take(i).any(|earlier| earlier == secret) {
+                violations.add(field, "is given twice");
+            }
+        }
+        violations.done()?;
+        if validate_only {
+            return self.check_new(actor, channel, secrets).await;
+        }
+        let request = id.map(|id| Request { id, method: "CreateChannel", body: &body });
+        let written: Result<Written<CreateChannelResponse>, Refusal> = self
+            .store
+            .write_once(actor, request, |tx| {
+                Box::pin(async move {
+                    let channel = shown(tx.create_channel(channel, &secrets).await?);
+                    Ok(CreateChannelResponse { channel: Some(channel), equal_credential_ids: Vec::new() })
+                })
+            })
+            .await;
+        Ok(written?.value)
+    }
+
+    /// `validate_only`: what would be stored, and which secrets are known.
+    async fn check_new(
+        &self,
+        actor: &str,
+        channel: pb::Channel,
+        secrets: Vec<String>,
+    ) -> Result<CreateChannelResponse, Status> {
+        let written: Result<Written<pb::Channel>, Refusal> = self
+            .store
+            .write(actor, |tx| {
+                Box::pin(async move {
+                    tx.dry_run();
+                    Ok(tx.create_channel(channel, &[]).await?)
+                })
+            })
+            .await;
+        let mut channel = written?.value;
+        // Nothing was stored: what it would have been called does not exist.
+        (channel.channel_id, channel.spec_revision) = (0, 0);
+        channel.etag.clear();
+        let equal_credential_ids = self.store.equal_credentials(&secrets).await.map_err(of_store)?;
+        Ok(CreateChannelResponse { channel: Some(shown(channel)), equal_credential_ids })
+    }
+
+    pub(super) async fn get(&self, request: &GetChannelRequest) -> Result<GetChannelResponse, Status> {
+        let mut violations = Violations::default();
+        let key = channel_key("channel", &request.channel, &mut violations);
+        violations.done()?;
+        let found = self.store.channel(&key).await.map_err(of_store)?;
+        let view = view(&found);
+        let credentials = found.credentials.into_iter().map(without_secret).collect();
+        Ok(GetChannelResponse { channel: Some(view), credentials })
+    }
+
+    pub(super) async fn list(&self, request: ListChannelsRequest) -> Result<ListChannelsResponse, Status> {
+        let size = page_size(request.page_size)?;
+        let mut violations = Violations::default();
+        let state = pb::ServingState::try_from(request.state);
+        if state.is_err() {
+            violations.add("state", "is not a state");
+        }
+        if !request.provider.is_empty()
+            && let Err(why) = request.provider.parse::<Provider>()
+        {
+            violations.add("provider", why.to_string());
+        }
+        violations.done()?;
+        let set = |text: String| (!text.is_empty()).then_some(text);
+        let filter = ChannelFilter {
+            model: set(request.model),
+            group: set(request.group),
+            provider: set(request.provider),
+            state: state.ok().filter(|s| *s != pb::ServingState::Unspecified),
+        };
+        let page: Page<decide::Channel> =
+            self.store.channels(&filter, size, &request.page_token).await.map_err(of_store)?;
+        Ok(ListChannelsResponse {
+            channels: page.items.iter().map(view).collect(),
+            next_page_token: page.next_page_token,
+            revision: page.revision,
+        })
+    }
+
+    pub(super) async fn update(
+        &self,
+        actor: &str,
+        request: UpdateChannelRequest,
+    ) -> Result<UpdateChannelResponse, Status> {
+        let UpdateChannelRequest { channel, update_mask, validate_only } = request;
+        let Some(wanted) = channel else { return Err(invalid_field("channel", "is required")) };
+        let key = match (wanted.channel_id, wanted.name.as_str()) {
+            (1.., _) => ChannelKey::Id(wanted.channel_id),
+            (0, name) if !name.is_empty() => ChannelKey::Name(name.to_owned()),
+            _ => return Err(invalid_field("channel.name", "is required: a name, or channel_id")),
+        };
+        let written: Result<Written<pb::Channel>, Refusal> = self
+            .store
+            .write(actor, |tx| {
+                Box::pin(async move {
+                    if validate_only {
+                        tx.dry_run();
+                    }
+                    let current = tx.channel(&key).await?;
+                    let mut violations = Violations::default();
+                    let mut next = mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
+                    keep_hidden(&current, &mut next);
+                    violations.extend("channel", violations_of_channel(&next));
+                    violations.done()?;
+                    next.channel_id = current.channel_id;
+                    next.etag = wanted.etag;
+                    Ok(tx.update_channel(next).await?)
+                })
+            })
+            .await;
+        Ok(UpdateChannelResponse { channel: Some(shown(written?.value)) })
+    }
+
+    pub(super) async fn delete(
+        &self,
+        actor: &str,
+        request: DeleteChannelRequest,
+    ) -> Result<DeleteChannelResponse, Status> {
+        let mut violations = Violations::default();
+        let key = channel_key("channel", &request.channel, &mut violations);
+        violations.done()?;
+        let etag = request.etag;
+        let written: Result<Written<()>, Refusal> = self
+            .store
+            .write(actor, |tx| Box::pin(async move { Ok(tx.delete_channel(&key, &etag).await?) }))
+            .await;
+        match written.map_err(Status::from) {
+            Ok(written) => Ok(DeleteChannelResponse { revision: written.revision }),
+            Err(status) if request.allow_missing && status.code() == Code::NotFound => {
+                let head = self.store.head().await.map_err(of_store)?;
+                Ok(DeleteChannelResponse { revision: head.revision })
+            }
+            Err(status) => Err(status),
+        }
+    }
+}
+
+/// A channel as operators see it.
+fn view(found: &decide::Channel) -> ChannelView {
+    let mut view = decide::channel_view(found, OffsetDateTime::now_utc());
+    view.channel = view.channel.map(shown);
+    view
+}
+
+/// The channel without what is secret in it: the password of an egress proxy.
+pub(super) fn shown(mut channel: pb::Channel) -> pb::Channel {
+    if let Some(options) = &mut channel.options {
+        options.proxy_url = hide_password(&options.proxy_url);
+    }
+    channel
+}
+
+/// A credential never leaves with its secret.
+pub(super) fn without_secret(mut credential: pb::Credential) -> pb::Credential {
+    credential.secret.clear();
+    credential
+}
+
+fn hide_password(url: &str) -> String {
+    match url::Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => {
+            // Cannot fail on a URL that has a password.
+            let _ = parsed.set_password(Some(HIDDEN));
+            parsed.into()
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// What was read with its password hidden and is sent back unchanged means the password that is stored.
+fn keep_hidden(current: &pb::Channel, next: &mut pb::Channel) {
+    if let (Some(current), Some(next)) = (&current.options, &mut next.options)
+        && next.proxy_url != current.proxy_url
+        && next.proxy_url == hide_password(&current.proxy_url)
+    {
+        next.proxy_url.clone_from(&current.proxy_url);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a proxy would make of an upstream's answer, with the policy in force: what to ask before writing a rule.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use spareline_core::classify::{self, Evidence, Input, Rules, Verdict};
+use spareline_core::policy::RequestPolicy;
+use spareline_core::{Class, Endpoint, Provider, convert};
+use spareline_proto::admin::v1::{ClassifyRequest, ClassifyResponse};
+use spareline_proto::registry::v1 as pb;
+use tonic::Status;
+
+use super::Admin;
+use super::problem::{Violations, of_store};
+
+impl Admin {
+    pub(super) async fn classified(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
+        let mut violations = Violations::default();
+        let provider = request.provider.parse::<Provider>();
+        if let Err(why) = &provider {
+            violations.add("provider", why.to_string());
+        }
+        let status = u16::try_from(request.http_status).unwrap_or_default();
+        if !(100..=599).contains(&status) {
+            violations.add("http_status", format!("{} is not between 100 and 599", request.http_status));
+        }
+        let endpoint = match pb::Endpoint::try_from(request.endpoint) {
+            Ok(pb::Endpoint::Unspecified) => Some(Endpoint::ChatCompletions),
+            Ok(wire) => convert::endpoint(wire),
+            Err(_) => None,
+        };
+        if endpoint.is_none() {
+            violations.add("endpoint", "is not an endpoint");
+        }
+        let headers = headers(&request, &mut violations);
+        violations.done()?;
+        let Ok(provider) = provider else { return Err(Status::internal("unreachable")) };
+
+        let global = self.store.policy("").await.map_err(of_store)?;
+        let group = match request.group.as_str() {
+            "" => None,
+            group => self.store.policy(group).await.map_err(of_store)?,
+        };
+        let rules = match &global {
+            // What is stored was validated when it was written; a rule that an older build took is left out.
+            Some(global) => Rules::with_operator(&global.rules).unwrap_or_else(|_| Rules::builtin()),
+            None => Rules::builtin(),
+        };
+        let vendor = (!request.vendor.is_empty()).then_some(request.vendor.as_str());
+        let input = Input {
+            provider,
+            vendor,
+            endpoint,
+            stream: request.stream,
+            evidence: Evidence::Response { status, headers: &headers, body: request.body.as_bytes() },
+        };
+        let verdict = read(&input, &headers, status, &request.body, &rules);
+        let policy = RequestPolicy::resolve(global.as_ref(), group.as_ref());
+        let reaction = policy.reaction(verdict.kind, provider, status);
+        let blameless = matches!(verdict.class, Class::Ok | Class::None);
+        Ok(ClassifyResponse {
+            class: verdict.class.as_str().to_owned(),
+            scope: verdict.scope.as_str().to_owned(),
+            cause: verdict.cause.map_or(0, |cause| convert::cause_ref(cause).into()),
+            confirm: verdict.confirm,
+            switches: reaction.switch && !blameless,
+            rule_id: verdict.rule.to_string(),
+            also_matched: verdict.also.iter().map(ToString::to_string).collect(),
+            retry_after: verdict.retry_after.as_ref().map(|hint| convert::duration_ref(hint.read)),
+            reason: verdict.reason(),
+        })
+    }
+}
+
+fn headers(request: &ClassifyRequest, violations: &mut Violations) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &request.headers {
+        match (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            (Ok(name), Ok(value)) => drop(headers.insert(name, value)),
+            _ => violations.add(format!("headers.{name}"), "is not a header"),
+        }
+    }
+    headers
+}
+
+/// A plain answer is read as such; the events of a stream one by one, as they would come.
+fn read(input: &Input<'_>, headers: &HeaderMap, status: u16, body: &str, rules: &Rules) -> Verdict {
+    let now = SystemTime::now();
+    let events = input.stream && (200..300).contains(&status) && is_event_stream(headers, body);
+    if events {
+        for (event, data) in lines(body) {
+            let evidence = Evidence::Event { status, headers, event: event.as_deref(), data: data.as_bytes() };
+            if let Some(verdict) = classify::check_stream_event(&Input { evidence, ..*input }, rules, now) {
+                return *verdict;
+            }
+        }
+    } else if (200..300).contains(&status)
+        && !input.stream
+        && let Err(verdict) = classify::check_success(input, rules, now)
+    {
+        return *verdict;
+    }
+    classify::classify(input, rules, now)
+}
+
+fn is_event_stream(headers: &HeaderMap, body: &str) -> bool {
+    match headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) {
+        Some(kind) => kind.starts_with("text/event-stream"),
+        None => body.starts_with("data:") || body.starts_with("event:") || body.starts_with(':'),
+    }
+}
+
+/// The events of a short stream: name and data. Operators paste these; traffic has a scanner of its own.
+fn lines(body: &str) -> Vec<(Option<String>, String)> {
+    let mut events = Vec::new();
+    let (mut name, mut data): (Option<String>, Vec<&str>) = (None, Vec::new());
+    for line in body.lines().chain([""]) {
+        if line.is_empty() {
+            if !data.is_empty() {
+                events.push((name.take(), data.join("\n")));
+                data.clear();
+            }
+            name = None;
+        } else if let Some(rest) = line.strip_prefix("data:") {
+            data.push(rest.strip_prefix(' ').unwrap_or(rest));
+        } else if let Some(rest) = line.strip_prefix("event:") {
+            name = Some(rest.trim().to_owned());
+        }
+    }
+    events
+}
