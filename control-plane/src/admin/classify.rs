@@ -26,7 +26,7 @@ impl Admin {
         }
         let endpoint = match pb::Endpoint::try_from(request.endpoint) {
             Ok(pb::Endpoint::Unspecified) => Some(Endpoint::ChatCompletions),
-            Ok(wire) => convert::endpoint(wire),
+            Ok(wire) => convert::endpoint(wire.into()),
             Err(_) => None,
         };
         if endpoint.is_none() {

@@ -27,7 +27,7 @@ impl Admin {
         // Reads before the write, so that the provider is asked without holding the registry's lock.
         let found = self.store.channel(&key).await.map_err(of_store)?;
         if verify {
-            match self.probing.verify(found.channel, Secret::from(secret.as_str())).await {
+            match self.probing.verify(found.channel, Secret::new(secret.as_str())).await {
                 Verified::Good => {}
                 Verified::Rejected(why) => {
                     return Err(invalid_field("secret", format!("the provider rejects it: {why}")));

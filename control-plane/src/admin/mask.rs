@@ -3,7 +3,7 @@
 //! A path is a field's name, with dots into messages and map entries (`attempt_policy.idle_timeout`, `labels.zone`); `*` is
 //! everything that may change. A field that is named in the mask and absent from the message is cleared.
 
-use prost_reflect::{DynamicMessage, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, ReflectMessage as _, Kind, MapKey, Value};
 use prost_types::FieldMask;
 
 use super::problem::Violations;

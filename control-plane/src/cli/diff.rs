@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use prost_reflect::{DynamicMessage, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, ReflectMessage as _, Kind, MapKey, Value};
 use spareline_proto::registry::v1::{Channel, Policy};
 
 use super::file::{CHANNEL_HIDDEN, POLICY_HIDDEN};

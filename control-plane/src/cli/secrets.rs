@@ -39,7 +39,7 @@ pub(super) fn read(
         };
         match text {
             Ok(text) if text.trim().is_empty() => problems.at_path(&path, "the secret is empty"),
-            Ok(text) => drop(held.insert(name.clone(), Held::Secret(Secret::from(text.trim())))),
+            Ok(text) => drop(held.insert(name.clone(), Held::Secret(Secret::new(text.trim())))),
             Err(problem) => problems.at_path(&path, problem),
         }
     }

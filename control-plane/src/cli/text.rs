@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, ReflectMessage as _, FieldDescriptor, Kind, MapKey, Value};
 
 use super::yaml::duration_text;
 use crate::reflect;
