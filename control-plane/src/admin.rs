@@ -79,7 +79,8 @@ pub(crate) fn violations_of_policy(policy: &pb::Policy) -> Vec<Violation> {
 
 /// Who makes a change, as the call's metadata says.
 fn actor(metadata: &MetadataMap) -> String {
-    let named = metadata.get("x-spareline-actor").and_then(|v| v.to_str().ok()).map(str::trim).unwrap_or_default();
+    let named =
+        metadata.get("x-spareline-actor").and_then(|v| v.to_str().ok()).map(str::trim).unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+');
     if !named.is_empty() && named.len() <= 64 && named.chars().all(fits) {
         format!("user:{named}")
@@ -159,7 +160,10 @@ impl ChannelAdminService for Admin {
         self.delete(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 
-    async fn rotate_credential(&self, request: Request<RotateCredentialRequest>) -> Answer<RotateCredentialResponse> {
+    async fn rotate_credential(
+        &self,
+        request: Request<RotateCredentialRequest>,
+    ) -> Answer<RotateCredentialResponse> {
         self.rotate(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 
@@ -167,7 +171,10 @@ impl ChannelAdminService for Admin {
         self.add(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 
-    async fn retire_credential(&self, request: Request<RetireCredentialRequest>) -> Answer<RetireCredentialResponse> {
+    async fn retire_credential(
+        &self,
+        request: Request<RetireCredentialRequest>,
+    ) -> Answer<RetireCredentialResponse> {
         self.retire(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 
@@ -175,7 +182,10 @@ impl ChannelAdminService for Admin {
         self.enable(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 
-    async fn disable_subject(&self, request: Request<DisableSubjectRequest>) -> Answer<DisableSubjectResponse> {
+    async fn disable_subject(
+        &self,
+        request: Request<DisableSubjectRequest>,
+    ) -> Answer<DisableSubjectResponse> {
         self.disable(&actor(request.metadata()), request.into_inner()).await.map(Response::new)
     }
 

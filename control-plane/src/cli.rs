@@ -22,7 +22,7 @@ use tonic_types::StatusExt as _;
 
 pub use apply::{Apply, apply};
 pub use export::{Export, export};
-pub use flags::{ApplyFlags, Cli, Command, ExportFlags};
+pub use flags::{ApplyFlags, Cli, Command, ExportFlags, ServeFlags};
 
 /// Why a subcommand did not do what it was asked for.
 #[derive(Debug)]
@@ -74,7 +74,10 @@ impl fmt::Display for Failure {
                 problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
             }
             Self::Unreachable { url, why } => {
-                write!(f, "no control plane answers at {url} (hint: is it running? --admin says where): {why}")
+                write!(
+                    f,
+                    "no control plane answers at {url} (hint: is it running? --admin says where): {why}"
+                )
             }
             Self::Refused { what, status } => {
                 write!(f, "could not {what}: {:?}: {}", status.code(), status.message())

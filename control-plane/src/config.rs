@@ -36,8 +36,8 @@ pub struct Config {
     pub data_listen: SocketAddr,
     /// A Postgres to use; `None`: a private one in `state_dir`.
     pub database_url: Option<DatabaseUrl>,
-    /// Where the private Postgres lives; `None`: the platform's usual place.
-    pub state_dir: Option<PathBuf>,
+    /// Where the private Postgres lives.
+    pub state_dir: PathBuf,
     /// Whether addresses other than loopback are allowed, although nothing is encrypted yet.
     pub insecure: bool,
     /// How log lines look.
@@ -117,12 +117,13 @@ impl Config {
     /// # Errors
     /// All mistakes at once, in the order file, environment and flags name them.
     pub fn load(sources: Sources) -> Result<Self, Mistakes> {
+        let usual_state_dir = sources.usual_state_dir();
         let mut found = sources.read();
         let config = Self {
             admin_listen: found.or("admin_listen", SocketAddr::from(([127, 0, 0, 1], 7700)), value::address),
             data_listen: found.or("data_listen", SocketAddr::from(([127, 0, 0, 1], 7701)), value::address),
             database_url: found.get("database_url", value::database_url).map(DatabaseUrl),
-            state_dir: found.get("state_dir", value::path),
+            state_dir: found.or("state_dir", usual_state_dir, value::path),
             insecure: found.or("insecure", false, value::boolean),
             log_format: found.or("log_format", LogFormat::Auto, value::log_format),
             log_filter: found.or("log_filter", "info".to_owned(), value::log_filter),

@@ -40,7 +40,8 @@ pub(crate) fn descriptor<M: Named>() -> Result<MessageDescriptor, NotDescribed> 
 /// # Errors
 /// Where this build is broken.
 pub(crate) fn to_tree<M: Named>(message: &M) -> Result<DynamicMessage, NotDescribed> {
-    DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice()).map_err(|_| NotDescribed(M::NAME))
+    DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())
+        .map_err(|_| NotDescribed(M::NAME))
 }
 
 /// And back.

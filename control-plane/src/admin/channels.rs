@@ -22,7 +22,10 @@ impl Admin {
         actor: &str,
         request: CreateChannelRequest,
     ) -> Result<CreateChannelResponse, Status> {
-        let body = prost::Message::encode_to_vec(&CreateChannelRequest { request_id: String::new(), ..request.clone() });
+        let body = prost::Message::encode_to_vec(&CreateChannelRequest {
+            request_id: String::new(),
+            ..request.clone()
+        });
         let CreateChannelRequest { channel, secrets, request_id: id, validate_only } = request;
         let mut violations = Violations::default();
         let id = request_id(&id, &mut violations);
@@ -140,7 +143,8 @@ impl Admin {
                     }
                     let current = tx.channel(&key).await?;
                     let mut violations = Violations::default();
-                    let mut next = mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
+                    let mut next =
+                        mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
                     keep_hidden(&current, &mut next);
                     violations.extend("channel", violations_of_channel(&next));
                     violations.done()?;

@@ -89,7 +89,8 @@ fn read(input: &Input<'_>, headers: &HeaderMap, status: u16, body: &str, rules: 
     let events = input.stream && (200..300).contains(&status) && is_event_stream(headers, body);
     if events {
         for (event, data) in lines(body) {
-            let evidence = Evidence::Event { status, headers, event: event.as_deref(), data: data.as_bytes() };
+            let evidence =
+                Evidence::Event { status, headers, event: event.as_deref(), data: data.as_bytes() };
             if let Some(verdict) = classify::check_stream_event(&Input { evidence, ..*input }, rules, now) {
                 return *verdict;
             }

@@ -16,7 +16,10 @@ impl Admin {
         actor: &str,
         request: AddCredentialRequest,
     ) -> Result<AddCredentialResponse, Status> {
-        let body = prost::Message::encode_to_vec(&AddCredentialRequest { request_id: String::new(), ..request.clone() });
+        let body = prost::Message::encode_to_vec(&AddCredentialRequest {
+            request_id: String::new(),
+            ..request.clone()
+        });
         let AddCredentialRequest { channel, secret, verify, request_id: id, validate_only } = request;
         let mut violations = Violations::default();
         let id = request_id(&id, &mut violations);
@@ -62,8 +65,10 @@ impl Admin {
         actor: &str,
         request: RotateCredentialRequest,
     ) -> Result<RotateCredentialResponse, Status> {
-        let body =
-            prost::Message::encode_to_vec(&RotateCredentialRequest { request_id: String::new(), ..request.clone() });
+        let body = prost::Message::encode_to_vec(&RotateCredentialRequest {
+            request_id: String::new(),
+            ..request.clone()
+        });
         let RotateCredentialRequest { channel, secret, replaces, request_id: id, detached } = request;
         let mut violations = Violations::default();
         let id = request_id(&id, &mut violations);
@@ -75,7 +80,10 @@ impl Admin {
             }
         }
         if detached && !replaces.is_empty() {
-            violations.add("replaces", "must be empty where `detached` is set: a detached credential replaces nothing");
+            violations.add(
+                "replaces",
+                "must be empty where `detached` is set: a detached credential replaces nothing",
+            );
         }
         violations.done()?;
         let request = id.map(|id| Request { id, method: "RotateCredential", body: &body });
@@ -101,7 +109,10 @@ impl Admin {
         check_comment(&comment, &mut violations);
         let subject = subject.unwrap_or_default();
         if subject.credential.as_deref().unwrap_or_default().is_empty() {
-            violations.add("subject.credential", "is required: a credential's id, or its fingerprint beside a channel");
+            violations.add(
+                "subject.credential",
+                "is required: a credential's id, or its fingerprint beside a channel",
+            );
         }
         if subject.model.is_some() {
             violations.add("subject.model", "must not be set: a credential is retired for all models");

@@ -3,7 +3,7 @@
 //! A path is a field's name, with dots into messages and map entries (`attempt_policy.idle_timeout`, `labels.zone`); `*` is
 //! everything that may change. A field that is named in the mask and absent from the message is cleared.
 
-use prost_reflect::{DynamicMessage, ReflectMessage as _, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage as _, Value};
 use prost_types::FieldMask;
 
 use super::problem::Violations;
@@ -133,12 +133,16 @@ mod tests {
         let (out, _) = run(&["labels.zone"], &Channel::default());
         assert!(!out.labels.contains_key("zone"));
         let (out, why) = run(&["*"], &Channel { channel_id: 5, etag: "x".into(), ..from });
-        assert_eq!((out.name.as_str(), out.channel_id, out.etag.as_str(), out.labels.len(), why.as_str()), ("b", 0, "", 1, ""));
+        assert_eq!(
+            (out.name.as_str(), out.channel_id, out.etag.as_str(), out.labels.len(), why.as_str()),
+            ("b", 0, "", 1, "")
+        );
     }
 
     #[test]
     fn part5_mask_names_every_bad_path() {
-        let (_, why) = run(&["nonsense", "etag", "models.model", "priority.x", "labels."], &Channel::default());
+        let (_, why) =
+            run(&["nonsense", "etag", "models.model", "priority.x", "labels."], &Channel::default());
         for path in 0..5 {
             assert!(why.contains(&format!("update_mask.paths[{path}]")), "{path}: {why}");
         }

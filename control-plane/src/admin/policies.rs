@@ -50,7 +50,8 @@ impl PolicyAdminService for Admin {
                     }
                     let current = tx.policy(&wanted.group).await?.unwrap_or_default();
                     let mut violations = Violations::default();
-                    let mut next = mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
+                    let mut next =
+                        mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
                     next.group.clone_from(&wanted.group);
                     violations.extend("policy", violations_of_policy(&next));
                     violations.done()?;
@@ -66,10 +67,8 @@ impl PolicyAdminService for Admin {
     async fn delete_policy(&self, request: Request<DeletePolicyRequest>) -> Answer<DeletePolicyResponse> {
         let actor = actor(request.metadata());
         let group = request.into_inner().group;
-        let written: Result<Written<()>, Refusal> = self
-            .store
-            .write(&actor, |tx| Box::pin(async move { Ok(tx.delete_policy(&group).await?) }))
-            .await;
+        let written: Result<Written<()>, Refusal> =
+            self.store.write(&actor, |tx| Box::pin(async move { Ok(tx.delete_policy(&group).await?) })).await;
         let written = written.map_err(Status::from)?;
         Ok(Response::new(DeletePolicyResponse { revision: written.revision }))
     }

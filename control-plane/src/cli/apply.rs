@@ -11,7 +11,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use spareline_proto::admin::v1::{
-    CreateChannelRequest, DeleteChannelRequest, DeletePolicyRequest, RotateCredentialRequest, UpdateChannelRequest,
+    CreateChannelRequest, DeleteChannelRequest, DeletePolicyRequest, RotateCredentialRequest,
+    UpdateChannelRequest,
 };
 use spareline_proto::registry::v1::Channel;
 use tonic::Request;
@@ -47,8 +48,10 @@ pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), 
         name: name.clone(),
         problems: problems.iter().map(ToString::to_string).collect(),
     };
-    let text = std::fs::read_to_string(&what.file)
-        .map_err(|why| Failure::File { name: name.clone(), problems: vec![format!("cannot be read: {why}")] })?;
+    let text = std::fs::read_to_string(&what.file).map_err(|why| Failure::File {
+        name: name.clone(),
+        problems: vec![format!("cannot be read: {why}")],
+    })?;
     let folder = what.file.parent().unwrap_or(Path::new("."));
     let (file, mut problems) = RegistryFile::read(&text, folder).map_err(wrong)?;
     let held = secrets::read(&file, what.environment, &mut problems);
@@ -156,7 +159,8 @@ struct Run {
 impl Run {
     async fn carry_out(mut self, plan: Plan, prune: bool) -> Result<(), Failure> {
         // A credential that no channel lists is retired by the control plane: who gives one up comes after who takes it over.
-        let (later, first): (Vec<_>, Vec<_>) = plan.channels.into_iter().partition(|s| !s.dropped().is_empty());
+        let (later, first): (Vec<_>, Vec<_>) =
+            plan.channels.into_iter().partition(|s| !s.dropped().is_empty());
         for step in first.into_iter().chain(later) {
             if step.current.is_some() { self.change(&step).await? } else { self.create(&step).await? }
         }
@@ -230,7 +234,8 @@ impl Run {
                 detached: true,
                 ..RotateCredentialRequest::default()
             };
-            let answer = self.client.channels.rotate_credential(signed(request)).await.map_err(refused(&what))?;
+            let answer =
+                self.client.channels.rotate_credential(signed(request)).await.map_err(refused(&what))?;
             let id = answer.into_inner().credential.map(|c| c.credential_id).unwrap_or_default();
             self.made.insert(key(step, name), id);
             ids.push(id);

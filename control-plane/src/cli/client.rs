@@ -39,7 +39,9 @@ impl Client {
     /// A URL that is none, or nobody there.
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
         let endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|_| Failure::Usage(format!("--admin: `{url}` is not a URL such as http://127.0.0.1:7700")))?
+            .map_err(|_| {
+                Failure::Usage(format!("--admin: `{url}` is not a URL such as http://127.0.0.1:7700"))
+            })?
             .connect_timeout(Duration::from_secs(5))
             .timeout(CALL);
         let connection = endpoint.connect().await.map_err(|why| Failure::Unreachable {
@@ -60,8 +62,10 @@ impl Client {
         let mut registry = Registry::default();
         let mut page_token = String::new();
         loop {
-            let request = ListChannelsRequest { page_size: 500, page_token, ..ListChannelsRequest::default() };
-            let page = self.channels.list_channels(request).await.map_err(refused("list channels"))?.into_inner();
+            let request =
+                ListChannelsRequest { page_size: 500, page_token, ..ListChannelsRequest::default() };
+            let page =
+                self.channels.list_channels(request).await.map_err(refused("list channels"))?.into_inner();
             for channel in page.channels.into_iter().filter_map(|ChannelView { channel, .. }| channel) {
                 registry.channels.insert(channel.name.clone(), channel);
             }
@@ -70,8 +74,10 @@ impl Client {
                 break;
             }
         }
-        let policies = self.policies.list_policies(ListPoliciesRequest {}).await.map_err(refused("list policies"))?;
-        registry.policies = policies.into_inner().policies.into_iter().map(|p| (p.group.clone(), p)).collect();
+        let policies =
+            self.policies.list_policies(ListPoliciesRequest {}).await.map_err(refused("list policies"))?;
+        registry.policies =
+            policies.into_inner().policies.into_iter().map(|p| (p.group.clone(), p)).collect();
         Ok(registry)
     }
 

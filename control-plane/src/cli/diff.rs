@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use prost_reflect::{DynamicMessage, ReflectMessage as _, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage as _, Value};
 use spareline_proto::registry::v1::{Channel, Policy};
 
 use super::file::{CHANNEL_HIDDEN, POLICY_HIDDEN};
@@ -119,7 +119,8 @@ fn compare(path: &str, old: &DynamicMessage, new: &DynamicMessage, changes: &mut
         let path = if path.is_empty() { field.name().to_owned() } else { format!("{path}.{}", field.name()) };
         match (field.kind(), values.0.as_ref(), values.1.as_ref()) {
             (kind, Value::Map(a), Value::Map(b)) => {
-                let kind = kind.as_message().map_or(Kind::String, |entry| entry.map_entry_value_field().kind());
+                let kind =
+                    kind.as_message().map_or(Kind::String, |entry| entry.map_entry_value_field().kind());
                 let keys: BTreeSet<&str> = a.keys().chain(b.keys()).filter_map(MapKey::as_str).collect();
                 for key in keys {
                     let of = |m: &std::collections::HashMap<MapKey, Value>| {
@@ -177,11 +178,8 @@ mod tests {
 
     #[test]
     fn part5_diff_names_paths_old_and_new() {
-        let old = Channel {
-            weight: Some(0),
-            labels: [("zone".to_owned(), "eu".to_owned())].into(),
-            ..channel()
-        };
+        let old =
+            Channel { weight: Some(0), labels: [("zone".to_owned(), "eu".to_owned())].into(), ..channel() };
         let new = Channel {
             attempt_policy: Some(AttemptPolicy {
                 idle_timeout: Some(prost_types::Duration { seconds: 90, nanos: 0 }),
@@ -190,7 +188,8 @@ mod tests {
             ..channel()
         };
         let diff = diff(&old, &new).unwrap();
-        let shown: Vec<String> = diff.changes.iter().map(|c| format!("{} {:?} {:?}", c.path, c.old, c.new)).collect();
+        let shown: Vec<String> =
+            diff.changes.iter().map(|c| format!("{} {:?} {:?}", c.path, c.old, c.new)).collect();
         assert_eq!(
             shown,
             [

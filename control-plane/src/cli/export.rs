@@ -49,7 +49,8 @@ fn document(registry: &Registry) -> Result<String, Failure> {
     for channel in registry.channels.values() {
         let mut item = diff::block(channel, 4)?;
         if !channel.credential_ids.is_empty() {
-            let names: Vec<String> = channel.credential_ids.iter().map(|id| format!("credential-{id}")).collect();
+            let names: Vec<String> =
+                channel.credential_ids.iter().map(|id| format!("credential-{id}")).collect();
             let _ = writeln!(item, "    credentials: [{}]", names.join(", "));
         }
         push_item(&mut out, &item);

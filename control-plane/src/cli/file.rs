@@ -76,12 +76,18 @@ impl RegistryFile {
                         "credentials" => file.credentials = credentials(value, folder, &mut problems),
                         "channels" => file.channels = items(value, "channels", &mut problems, channel),
                         "policies" => file.policies = items(value, "policies", &mut problems, policy),
-                        other => problems.at(key, other, "unknown field; known are channels, credentials, policies"),
+                        other => problems.at(
+                            key,
+                            other,
+                            "unknown field; known are channels, credentials, policies",
+                        ),
                     }
                 }
             }
             Node::Null => {}
-            other => problems.at(&root, "", format!("a registry file must be a mapping, not {}", other.kind())),
+            other => {
+                problems.at(&root, "", format!("a registry file must be a mapping, not {}", other.kind()))
+            }
         }
         file.check(&mut problems);
         if problems.list.is_empty() {
@@ -98,7 +104,10 @@ impl RegistryFile {
             if let Some(first) = names.insert(channel.name.as_str(), path)
                 && !channel.name.is_empty()
             {
-                problems.at_path(&format!("{path}.name"), format!("`{}` is the name of {first} too", channel.name));
+                problems.at_path(
+                    &format!("{path}.name"),
+                    format!("`{}` is the name of {first} too", channel.name),
+                );
             }
             for (i, name) in credentials.iter().enumerate() {
                 let path = format!("{path}.credentials[{i}]");
@@ -214,13 +223,23 @@ fn source(node: &Located, folder: &Path, path: &str, problems: &mut Problems) ->
         let path = format!("{path}.{}", key.value);
         match (key.value.as_str(), &value.value) {
             ("secret_env", Node::Text(name)) if !name.is_empty() => found.push(Source::Env(name.clone())),
-            ("secret_file", Node::Text(file)) if !file.is_empty() => found.push(Source::File(folder.join(file))),
-            ("credential_id", Node::Int(id)) if *id > 0 => found.push(Source::Stored(i64::try_from(*id).ok()?)),
+            ("secret_file", Node::Text(file)) if !file.is_empty() => {
+                found.push(Source::File(folder.join(file)))
+            }
+            ("credential_id", Node::Int(id)) if *id > 0 => {
+                found.push(Source::Stored(i64::try_from(*id).ok()?))
+            }
             // For humans, as `export` writes it.
             ("fingerprint", Node::Text(_)) => {}
-            ("secret", _) => problems.at(key, &path, "secrets do not belong in this file: use secret_env or secret_file"),
+            ("secret", _) => {
+                problems.at(key, &path, "secrets do not belong in this file: use secret_env or secret_file")
+            }
             ("secret_env" | "secret_file" | "credential_id", _) => problems.at(value, &path, HOW),
-            _ => problems.at(key, &path, "unknown field; known are credential_id, fingerprint, secret_env, secret_file"),
+            _ => problems.at(
+                key,
+                &path,
+                "unknown field; known are credential_id, fingerprint, secret_env, secret_file",
+            ),
         }
     }
     if found.len() > 1 || (found.is_empty() && problems.list.len() == before) {

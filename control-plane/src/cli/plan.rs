@@ -104,13 +104,20 @@ pub(super) async fn plan(
         let step = PolicyStep { current: current.cloned(), wanted: wanted.policy.clone(), diff };
         let request = UpdatePolicyRequest { validate_only: true, ..step.request() };
         if let Err(status) = client.policies.update_policy(request).await {
-            objection(status, &wanted.path, "policy.", &format!("check policy `{}`", wanted.policy.group), problems)?;
+            objection(
+                status,
+                &wanted.path,
+                "policy.",
+                &format!("check policy `{}`", wanted.policy.group),
+                problems,
+            )?;
         }
         plan.policies.push(step);
     }
     if let Some(wanted) = &file.policies {
         let named: BTreeSet<&str> = wanted.iter().map(|p| p.policy.group.as_str()).collect();
-        let extra = registry.policies.values().filter(|p| !p.group.is_empty() && !named.contains(p.group.as_str()));
+        let extra =
+            registry.policies.values().filter(|p| !p.group.is_empty() && !named.contains(p.group.as_str()));
         plan.extra_policies = extra.cloned().collect();
     }
     Ok(plan)
@@ -208,7 +215,8 @@ async fn change(
         return Ok(None);
     }
     // New credentials have no ids yet; all the rest can be checked beforehand.
-    let ids = step.credentials.iter().filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None });
+    let ids =
+        step.credentials.iter().filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None });
     let request = UpdateChannelRequest { validate_only: true, ..step.update(ids.collect()) };
     if let Err(status) = client.channels.update_channel(request).await {
         let what = format!("check channel `{}`", wanted.channel.name);
@@ -218,7 +226,13 @@ async fn change(
 }
 
 /// What the control plane finds wrong with the file is the file's problem; all else ends the run.
-fn objection(status: Status, path: &str, prefix: &str, what: &str, problems: &mut Problems) -> Result<(), Failure> {
+fn objection(
+    status: Status,
+    path: &str,
+    prefix: &str,
+    what: &str,
+    problems: &mut Problems,
+) -> Result<(), Failure> {
     let found = violations(&status);
     match status.code() {
         Code::InvalidArgument if !found.is_empty() => {
@@ -259,8 +273,11 @@ impl ChannelStep {
 
     /// Stored credentials that the channel gives up.
     pub(super) fn dropped(&self) -> Vec<i64> {
-        let keeps: BTreeSet<i64> =
-            self.credentials.iter().filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None }).collect();
+        let keeps: BTreeSet<i64> = self
+            .credentials
+            .iter()
+            .filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None })
+            .collect();
         let listed = self.current.iter().flat_map(|c| c.credential_ids.iter().copied());
         listed.filter(|id| !keeps.contains(id)).collect()
     }

@@ -31,11 +31,11 @@ pub(super) fn read(
                 held.insert(name.clone(), Held::Stored(*id));
                 continue;
             }
-            Source::Env(variable) => environment(variable)
-                .ok_or_else(|| format!("the environment variable {variable} is not set")),
-            Source::File(file) => {
-                std::fs::read_to_string(file).map_err(|why| format!("{} cannot be read: {why}", file.display()))
+            Source::Env(variable) => {
+                environment(variable).ok_or_else(|| format!("the environment variable {variable} is not set"))
             }
+            Source::File(file) => std::fs::read_to_string(file)
+                .map_err(|why| format!("{} cannot be read: {why}", file.display())),
         };
         match text {
             Ok(text) if text.trim().is_empty() => problems.at_path(&path, "the secret is empty"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use prost_reflect::{DynamicMessage, ReflectMessage as _, FieldDescriptor, Kind, MapKey, Value};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage as _, Value};
 
 use super::yaml::duration_text;
 use crate::reflect;
@@ -21,7 +21,9 @@ pub(super) fn inline(value: &Value, kind: &Kind) -> String {
         Value::EnumNumber(n) => {
             kind.as_enum().and_then(|of| reflect::enum_word(of, *n)).unwrap_or_else(|| n.to_string())
         }
-        Value::Message(message) if message.descriptor().full_name() == "google.protobuf.Duration" => duration(message),
+        Value::Message(message) if message.descriptor().full_name() == "google.protobuf.Duration" => {
+            duration(message)
+        }
         Value::Message(message) => {
             let fields: Vec<String> = message
                 .fields()
@@ -37,8 +39,10 @@ pub(super) fn inline(value: &Value, kind: &Kind) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Map(map) => {
-            let entries: Vec<String> =
-                sorted(map).into_iter().map(|(key, value)| format!("{}: {}", quoted(key), inline(value, kind))).collect();
+            let entries: Vec<String> = sorted(map)
+                .into_iter()
+                .map(|(key, value)| format!("{}: {}", quoted(key), inline(value, kind)))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Bytes(_) => "<bytes>".to_owned(),
@@ -97,7 +101,9 @@ fn sorted(map: &std::collections::HashMap<MapKey, Value>) -> Vec<(&str, &Value)>
 pub(super) fn quoted(text: &str) -> String {
     let first = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    let url = text.split_once("://").is_some_and(|(_, rest)| rest.chars().all(|c| plain(c) || c == ':') && !rest.ends_with(':'));
+    let url = text
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.chars().all(|c| plain(c) || c == ':') && !rest.ends_with(':'));
     let word = matches!(
         text.to_ascii_lowercase().as_str(),
         "true" | "false" | "yes" | "no" | "on" | "off" | "null" | "y" | "n" | "nan" | "inf"

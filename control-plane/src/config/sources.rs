@@ -33,6 +33,20 @@ impl Sources {
         Self { environment: std::env::vars_os().filter_map(utf8).collect(), ..Self::default() }
     }
 
+    /// Where state goes when nobody says: below the user's home, for root below /var/lib.
+    pub(super) fn usual_state_dir(&self) -> PathBuf {
+        let variable = |name: &str| {
+            let found =
+                self.environment.iter().find(|(n, _)| n == name).map(|(_, value)| PathBuf::from(value));
+            found.filter(|path| path.is_absolute())
+        };
+        let root =
+            std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+        let base =
+            variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+        base.filter(|_| !root).unwrap_or_else(|| PathBuf::from("/var/lib")).join("spareline-control")
+    }
+
     pub(super) fn read(self) -> Found {
         let mut mistakes = Vec::new();
         let mut environment = Pairs::new("environment");

@@ -111,7 +111,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// It broke the protocol.
-    pub fn received(&mut self, _message: dp::WatchRequest, _now: Duration) -> Result<Received, ProtocolError> {
+    pub fn received(
+        &mut self,
+        _message: dp::WatchRequest,
+        _now: Duration,
+    ) -> Result<Received, ProtocolError> {
         todo!()
     }
 

@@ -44,7 +44,9 @@ fn part5_file_names_every_mistake_with_its_line() {
         ("line 24", "extra", "unknown field"),
     ];
     for (line, path, what) in expected {
-        let hit = problems.iter().any(|p| p.starts_with(&format!("{line},")) && p.contains(&format!(": {path}")) && p.contains(what));
+        let hit = problems.iter().any(|p| {
+            p.starts_with(&format!("{line},")) && p.contains(&format!(": {path}")) && p.contains(what)
+        });
         assert!(hit, "{line} {path} {what}\n{problems:#?}");
     }
     assert!(!problems.iter().any(|p| p.contains("sk-123") || p.contains("u:p")), "{problems:#?}");
@@ -52,7 +54,8 @@ fn part5_file_names_every_mistake_with_its_line() {
 
 #[test]
 fn part5_file_secret_files_stand_beside_it() {
-    let file = read("credentials:\n  a: {secret_file: keys/a}\n  b: {credential_id: 7, fingerprint: x}\n").unwrap();
+    let file =
+        read("credentials:\n  a: {secret_file: keys/a}\n  b: {credential_id: 7, fingerprint: x}\n").unwrap();
     assert_eq!(file.credentials["a"], Source::File("/etc/x/keys/a".into()));
     assert_eq!(file.credentials["b"], Source::Stored(7));
     assert!(file.channels.is_none() && file.policies.is_none());

@@ -63,13 +63,19 @@ fn unknown(key: &Spanned<String>, of: &MessageDescriptor, extra: Extra<'_>) -> S
         return "is set by the control plane, not by a file".to_owned();
     }
     let fields: Vec<String> = of.fields().map(|f| f.name().to_owned()).collect();
-    let mut names: Vec<&str> = fields.iter().map(String::as_str).filter(|f| !extra.hidden.contains(f)).collect();
+    let mut names: Vec<&str> =
+        fields.iter().map(String::as_str).filter(|f| !extra.hidden.contains(f)).collect();
     names.extend(extra.own);
     names.sort_unstable();
     format!("unknown field; known are {}", names.join(", "))
 }
 
-fn field_value(node: &Located, field: &FieldDescriptor, path: &str, problems: &mut Problems) -> Option<Value> {
+fn field_value(
+    node: &Located,
+    field: &FieldDescriptor,
+    path: &str,
+    problems: &mut Problems,
+) -> Option<Value> {
     if matches!(node.value, Node::Null) {
         return None;
     }
@@ -114,7 +120,9 @@ fn single(node: &Located, kind: &Kind, path: &str, problems: &mut Problems) -> O
         (Kind::Bool, Node::Bool(b)) => return Some(Value::Bool(*b)),
         (Kind::Bool, _) => "must be true or false".to_owned(),
         (Kind::String, Node::Text(text)) => return Some(Value::String(text.clone())),
-        (Kind::String, Node::Int(_) | Node::Float(_) | Node::Bool(_)) => "must be text: put it in quotes".to_owned(),
+        (Kind::String, Node::Int(_) | Node::Float(_) | Node::Bool(_)) => {
+            "must be text: put it in quotes".to_owned()
+        }
         (Kind::String, _) => "must be text".to_owned(),
         (Kind::Double, Node::Float(n)) => return Some(Value::F64(*n)),
         #[expect(clippy::cast_precision_loss, reason = "a multiplier")]

@@ -6,7 +6,13 @@ use crate::reflect;
 fn channel(text: &str) -> (Channel, Vec<String>) {
     let mut problems = Problems::default();
     let node = parse(text).unwrap();
-    let tree = message(&node, &reflect::descriptor::<Channel>().unwrap(), "", Extra { hidden: &["etag"], own: &["own"] }, &mut problems);
+    let tree = message(
+        &node,
+        &reflect::descriptor::<Channel>().unwrap(),
+        "",
+        Extra { hidden: &["etag"], own: &["own"] },
+        &mut problems,
+    );
     (reflect::from_tree(&tree).unwrap(), problems.list.iter().map(ToString::to_string).collect())
 }
 
@@ -44,7 +50,10 @@ fn part5_yaml_names_every_mistake_with_its_line() {
     ];
     assert_eq!(problems.len(), expected.len(), "{problems:#?}");
     for (problem, (line, path, what)) in problems.iter().zip(expected) {
-        assert!(problem.starts_with(line) && problem.contains(&format!(": {path}: ")) && problem.contains(what), "{problem}");
+        assert!(
+            problem.starts_with(line) && problem.contains(&format!(": {path}: ")) && problem.contains(what),
+            "{problem}"
+        );
     }
 }
 
@@ -60,7 +69,13 @@ fn part5_yaml_broken_and_doubled_keys_have_a_line() {
 fn part5_yaml_objections_find_the_nearest_line() {
     let mut problems = Problems::default();
     let node = parse("name: a\nmodels:\n- model: x\n").unwrap();
-    message(&node, &reflect::descriptor::<Channel>().unwrap(), "channels[0]", Extra::default(), &mut problems);
+    message(
+        &node,
+        &reflect::descriptor::<Channel>().unwrap(),
+        "channels[0]",
+        Extra::default(),
+        &mut problems,
+    );
     problems.at_path("channels[0].models[0].weight", "no");
     problems.at_path("elsewhere", "no");
     assert_eq!(problems.list[0].line, 3);

@@ -1,0 +1,48 @@
+//! Sockets and HTTP/2.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use super::AppError;
+use super::gate::Gate;
+
+/// How often an idle connection is asked for a sign of life, and how long it may take.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(15));
+/// Calls at once over one connection.
+const STREAMS: u32 = 200;
+
+/// A taken address.
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    socket: TcpListener,
+}
+
+impl Listener {
+    /// Takes it.
+    pub(super) fn bind(key: &'static str, address: SocketAddr) -> Result<Self, AppError> {
+        let bind = || {
+            let socket = StdListener::bind(address)?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { address, socket: TcpListener::from_std(socket)? })
+        };
+        bind().map_err(|source| AppError::Listen { key, address, source })
+    }
+}
+
+/// Serves one listener until `stop`, then lets its calls end.
+pub(super) async fn serve(listener: Listener, gate: Gate, stop: CancellationToken) -> Result<(), AppError> {
+    let incoming = TcpIncoming::from(listener.socket).with_nodelay(Some(true));
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE.0))
+        .http2_keepalive_timeout(Some(KEEPALIVE.1))
+        .max_concurrent_streams(STREAMS)
+        .serve_with_incoming_shutdown(gate, incoming, stop.cancelled_owned())
+        .await?;
+    Ok(())
+}
