@@ -5,11 +5,17 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod decide;
+pub mod fleet;
+pub(crate) mod health;
 pub mod log;
 pub mod postgres;
+pub mod prober;
 mod reflect;
+pub mod refuse;
 pub mod store;
+pub mod verdict;
 pub mod watch;
+pub mod world;
 
 /// The build, as it introduces itself.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
+use spareline_core::spec::ChannelSpec;
 use spareline_core::{ChannelId, Provider};
 use url::Url;
 
@@ -43,6 +44,30 @@ pub struct Network {
     pub http2: bool,
     /// Most requests at once on this channel (with HTTP/1.1: connections); `None`: [`crate::ClientsConfig`]'s default.
     pub max_connections: Option<u32>,
+}
+
+impl From<&ChannelSpec> for Target {
+    fn from(spec: &ChannelSpec) -> Self {
+        let options = &spec.options;
+        let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+        Self {
+            channel: spec.id,
+            revision: spec.spec_revision.0,
+            provider: spec.provider,
+            vendor: spec.vendor.clone(),
+            base_url: spec.base_url.clone(),
+            api_version: text(&options.api_version),
+            organization: text(&options.organization),
+            project: text(&options.project),
+            headers: options.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            network: Network {
+                proxy_url: options.proxy_url.as_ref().map(|url| url.0.as_str().into()),
+                ca_pem: options.ca_pem.clone(),
+                http2: options.http2,
+                max_connections: options.max_connections,
+            },
+        }
+    }
 }
 
 impl fmt::Debug for Network {

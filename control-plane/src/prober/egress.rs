@@ -1,0 +1,40 @@
+//! Whether our own way out works, asked only when an upstream gave no answer at all.
+//!
+//! A connection to any other upstream proves it. Where there is no other upstream to compare with, nothing is proven.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::TcpStream;
+use url::Url;
+
+/// How long a comparison may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Most upstreams compared with.
+const MOST: usize = 8;
+
+/// Whether any upstream other than those at `here` takes a connection.
+pub(super) async fn works(here: &[&Url], others: &[Url]) -> bool {
+    let silent: BTreeSet<_> = here.iter().filter_map(|url| authority(url)).collect();
+    let candidates = others.iter().filter_map(authority).filter(|other| !silent.contains(other));
+    let mut tries: FuturesUnordered<_> = candidates
+        .take(MOST)
+        .map(|(host, port)| async move { TcpStream::connect((host, port)).await.is_ok() })
+        .collect();
+    let any = async {
+        while let Some(connected) = tries.next().await {
+            if connected {
+                return true;
+            }
+        }
+        false
+    };
+    tokio::time::timeout(LIMIT, any).await.unwrap_or(false)
+}
+
+fn authority(url: &Url) -> Option<(String, u16)> {
+    let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), url.port_or_known_default()?))
+}

@@ -1,0 +1,112 @@
+//! `ReportService`: what proxies say of subjects.
+//!
+//! Both calls check the form here and leave the decision to the store, which reads first and takes the head lock only
+//! for what may change something. What needs a probe wakes the prober. A lost database is UNAVAILABLE: nothing was
+//! counted, and the proxy sends the same batch again, here or at another replica.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use check::reporter;
+
+use std::sync::Arc;
+
+use spareline_core::convert;
+use spareline_proto::dataplane::v1 as dp;
+use spareline_proto::dataplane::v1::report_service_server::{ReportService as Service, ReportServiceServer};
+use tonic::{Request, Response, Status};
+
+use crate::health;
+use crate::prober::Prober;
+use crate::refuse::unavailable;
+use crate::store::Store;
+use crate::world::announce;
+
+/// Largest request taken, in bytes: 500 verdicts with everything at its longest fit.
+const MAX_REQUEST: usize = 2 * 1024 * 1024;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub struct ReportService {
+    store: Store,
+    prober: Arc<Prober>,
+}
+
+impl ReportService {
+    /// Writes to `store`, wakes `prober`.
+    pub fn new(store: Store, prober: Arc<Prober>) -> Self {
+        Self { store, prober }
+    }
+
+    /// To be mounted.
+    pub fn into_server(self) -> ReportServiceServer<Self> {
+        ReportServiceServer::new(self).max_decoding_message_size(MAX_REQUEST)
+    }
+}
+
+#[tonic::async_trait]
+impl Service for ReportService {
+    async fn report_verdicts(
+        &self,
+        request: Request<dp::ReportVerdictsRequest>,
+    ) -> Result<Response<dp::ReportVerdictsResponse>, Status> {
+        let batch = check::verdicts(request.into_inner())?;
+        if batch.verdicts.is_empty() {
+            return Ok(Response::new(dp::ReportVerdictsResponse::default()));
+        }
+        let answer = self.store.apply_verdicts(&batch).await.map_err(|error| unavailable(&error))?;
+        if answer.probe_now {
+            self.prober.wake();
+        }
+        say(&batch, &answer.results);
+        Ok(Response::new(dp::ReportVerdictsResponse { results: answer.results }))
+    }
+
+    async fn report_health(
+        &self,
+        request: Request<dp::ReportHealthRequest>,
+    ) -> Result<Response<dp::ReportHealthResponse>, Status> {
+        let batch = health::check(request.into_inner())?;
+        let answer = self.store.report_health(&batch).await.map_err(|error| unavailable(&error))?;
+        if answer.probe_now {
+            tracing::info!(
+                event = "probe_asked",
+                proxy_id = %batch.proxy_id,
+                "failures in a row at {}: probing before anybody is blamed", batch.proxy_id
+            );
+            self.prober.wake();
+        }
+        Ok(Response::new(dp::ReportHealthResponse {}))
+    }
+}
+
+/// What is not believed is said aloud; the rest of the dispositions at debug.
+fn say(batch: &dp::ReportVerdictsRequest, results: &[dp::VerdictResult]) {
+    let mut suppressed = Vec::new();
+    for (verdict, result) in batch.verdicts.iter().zip(results) {
+        let subject = verdict.subject.as_ref().and_then(convert::subject);
+        let subject = subject.map_or_else(String::new, |s| announce::describe(&s));
+        tracing::debug!(
+            event = "verdict_answered",
+            proxy_id = %batch.proxy_id,
+            verdict_id = %verdict.verdict_id,
+            subject = %subject,
+            cause = convert::cause(verdict.cause).map_or("", |c| c.as_str()),
+            disposition = result.disposition().as_str_name(),
+        );
+        if result.disposition() == dp::Disposition::Suppressed {
+            suppressed.push(subject);
+        }
+    }
+    if !suppressed.is_empty() {
+        tracing::warn!(
+            event = "verdicts_suppressed",
+            proxy_id = %batch.proxy_id,
+            subjects = %suppressed.join(","),
+            count = suppressed.len(),
+            "too much is being disabled at once to be believed: {} verdict(s) of {} wait for a probe",
+            suppressed.len(), batch.proxy_id
+        );
+    }
+}

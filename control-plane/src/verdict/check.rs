@@ -1,0 +1,83 @@
+//! The form of a batch of verdicts: what cannot be a verdict is refused with every mistake at once.
+//!
+//! Text that is only too long is cut, not refused: a batch must never be stuck in a proxy's spool for its looks.
+
+use spareline_core::convert;
+use spareline_proto::dataplane::v1 as dp;
+use spareline_proto::registry::v1 as pb;
+use tonic::Status;
+use uuid::Uuid;
+
+use crate::refuse::Violations;
+
+/// Most verdicts in one batch.
+pub(crate) const MAX_VERDICTS: usize = 500;
+/// Longest name of a proxy or an instance, in bytes.
+pub(crate) const MAX_NAME: usize = 256;
+/// Longest excerpt kept, in bytes.
+const MAX_EXCERPT: usize = 256;
+/// Longest code, rule or request id kept, in bytes.
+const MAX_WORD: usize = 128;
+
+/// Checks a batch and cuts what is too long.
+///
+/// # Errors
+/// INVALID_ARGUMENT with all violations.
+pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::ReportVerdictsRequest, Status> {
+    let mut violations = Violations::default();
+    reporter(&mut violations, &batch.proxy_id);
+    if batch.verdicts.len() > MAX_VERDICTS {
+        violations.add("verdicts", format!("holds {}; at most {MAX_VERDICTS} fit", batch.verdicts.len()));
+        violations.done()?;
+        return Ok(batch);
+    }
+    for (i, verdict) in batch.verdicts.iter_mut().enumerate() {
+        let mut bad = |field: &str, problem: &str| violations.add(format!("verdicts[{i}].{field}"), problem);
+        if Uuid::parse_str(&verdict.verdict_id).is_err() {
+            bad("verdict_id", "must be a UUID");
+        }
+        if verdict.subject.as_ref().and_then(convert::subject).is_none() {
+            bad("subject", "must name a channel, a credential or an ability");
+        }
+        if convert::cause(verdict.cause).is_none() {
+            bad("cause", "must be one of the known causes");
+        }
+        if verdict.observed_revision < 0 {
+            bad("observed_revision", "must not be negative");
+        }
+        for (field, duration) in [("retry_after", &verdict.retry_after), ("age", &verdict.age)] {
+            if duration.is_some() && convert::duration(duration.as_ref()).is_none() {
+                bad(field, "must be a duration that is not negative");
+            }
+        }
+        if let Some(evidence) = &mut verdict.evidence {
+            trim(evidence);
+        }
+    }
+    violations.done()?;
+    Ok(batch)
+}
+
+/// Who is reporting.
+pub(crate) fn reporter(violations: &mut Violations, proxy_id: &str) {
+    if proxy_id.is_empty() {
+        violations.add("proxy_id", "is required");
+    } else if proxy_id.len() > MAX_NAME {
+        violations.add("proxy_id", format!("is longer than {MAX_NAME} bytes"));
+    }
+}
+
+fn trim(evidence: &mut pb::Evidence) {
+    cut(&mut evidence.excerpt, MAX_EXCERPT);
+    cut(&mut evidence.provider_code, MAX_WORD);
+    cut(&mut evidence.rule_id, MAX_WORD);
+    cut(&mut evidence.request_id, MAX_WORD);
+}
+
+fn cut(text: &mut String, limit: usize) {
+    text.truncate(text.floor_char_boundary(limit));
+    // Postgres takes no NUL in a text.
+    if text.contains('\0') {
+        *text = text.replace('\0', "");
+    }
+}

@@ -1,0 +1,139 @@
+//! The registry at one revision, immutable, and where every reader gets it from.
+//!
+//! [`follow`] keeps a [`World`] in a `watch` channel; sessions, reports and the prober read it and never the database.
+//! Invariants: a published world is complete and of one revision; within an epoch revisions never go backwards; a
+//! lost database leaves the last world in place, for ever.
+
+pub(crate) mod announce;
+pub mod follow;
+mod narrow;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spareline_core::Revision;
+#[cfg(test)]
+use spareline_core::items::Item;
+use spareline_core::items::Items;
+use tokio::sync::watch;
+
+pub use follow::follow;
+pub use narrow::{GroupSet, Narrow};
+
+use crate::decide::FleetRules;
+
+/// The registry at one revision.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Which history this is a point of.
+    pub epoch: Arc<str>,
+    /// The point.
+    pub revision: Revision,
+    /// Everything, with secrets.
+    pub items: Items,
+    /// What the fleet believes, from the global policy.
+    pub rules: FleetRules,
+    /// The registry has had channels in this epoch, so that having none is somebody's decision.
+    pub had_channels: bool,
+}
+
+/// Reads worlds. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Worlds {
+    current: watch::Receiver<Option<Arc<World>>>,
+    narrow: Arc<Narrow>,
+}
+
+/// Publishes worlds: the other end of [`Worlds`].
+#[derive(Debug)]
+pub struct Publisher {
+    current: watch::Sender<Option<Arc<World>>>,
+}
+
+/// Makes both ends; nothing is published yet.
+pub fn channel() -> (Publisher, Worlds) {
+    let (sender, receiver) = watch::channel(None);
+    (Publisher { current: sender }, Worlds { current: receiver, narrow: Arc::default() })
+}
+
+// === impl World ===
+
+impl World {
+    /// A complete world.
+    pub fn new(epoch: Arc<str>, revision: Revision, items: Items) -> Self {
+        let rules = FleetRules::of(items.policy("").map(Arc::as_ref));
+        let had_channels = items.channel_count() > 0;
+        Self { epoch, revision, items, rules, had_channels }
+    }
+
+    /// The same with some items replaced, at a later revision.
+    #[must_use]
+    pub fn with(&self, revision: Revision, items: Items) -> Self {
+        let mut next = Self::new(self.epoch.clone(), revision, items);
+        next.had_channels |= self.had_channels;
+        next
+    }
+}
+
+// === impl Worlds ===
+
+impl Worlds {
+    /// The newest world; `None` before the first is complete.
+    pub fn current(&self) -> Option<Arc<World>> {
+        self.current.borrow().clone()
+    }
+
+    /// The newest world, once there is one; `None` when none will ever come.
+    pub async fn ready(&self) -> Option<Arc<World>> {
+        let mut current = self.current.clone();
+        let world = current.wait_for(Option::is_some).await.ok()?;
+        world.clone()
+    }
+
+    /// Waits for a world of at least `revision`, at most `limit`.
+    pub async fn at_least(&self, revision: Revision, limit: Duration) -> Option<Arc<World>> {
+        let mut current = self.current.clone();
+        let reached = current.wait_for(|w| w.as_ref().is_some_and(|w| w.revision >= revision));
+        tokio::time::timeout(limit, reached).await.ok()?.ok()?.clone()
+    }
+
+    /// A receiver of its own, to wait for changes with.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<World>>> {
+        self.current.clone()
+    }
+
+    /// What a set of groups may see of a world; shared by all who ask for the same.
+    pub fn narrowed(&self, groups: &GroupSet, world: &World) -> Items {
+        self.narrow.of(groups, world)
+    }
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// Makes a world the current one. Within an epoch an older one is dropped.
+    ///
+    /// Returns the current one.
+    pub fn publish(&self, world: World) -> Arc<World> {
+        let world = Arc::new(world);
+        self.current.send_if_modified(|current| {
+            let older = current
+                .as_ref()
+                .is_some_and(|now| now.epoch == world.epoch && now.revision >= world.revision);
+            if !older {
+                *current = Some(world.clone());
+            }
+            !older
+        });
+        self.current.borrow().clone().unwrap_or(world)
+    }
+}
+
+/// The world of these items, for tests.
+#[cfg(test)]
+pub(crate) fn of(epoch: &str, revision: i64, items: impl IntoIterator<Item = Item>) -> World {
+    World::new(epoch.into(), Revision(revision), items.into_iter().collect())
+}

@@ -1,0 +1,216 @@
+//! Keeps the world up to date: LISTEN first, then load, then follow by events; a poll is the backstop.
+//!
+//! A change costs what changed, never a reload; a gap in the events costs one. Notifications are only hints and may be
+//! lost. While the database is away the last world stays in force, and everything recovers by itself. A head that
+//! went backwards within its epoch (a restored dump, a failover that lost commits) freezes the world until an
+//! operator starts a new epoch: nothing here can tell which history is right.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use spareline_core::Revision;
+use spareline_core::items::{Item, ItemKey, Items};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Publisher, World, announce};
+use crate::store::{ChangeSet, Changes, Head, Hint, Listener, Snapshot, Store, StoreError};
+
+/// How long a lost notification can go unnoticed.
+const POLL: Duration = Duration::from_secs(5);
+/// Pauses between tries while the database is away.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Follows the registry until `stop`.
+pub async fn follow(store: Store, publisher: Publisher, stop: CancellationToken) {
+    let mut follower = Follower {
+        committed: store.committed(),
+        store,
+        publisher,
+        listener: None,
+        world: None,
+        lost_since: None,
+        frozen: false,
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = follower.run() => {}
+    }
+}
+
+struct Follower {
+    store: Store,
+    publisher: Publisher,
+    committed: watch::Receiver<i64>,
+    listener: Option<Listener>,
+    world: Option<(Head, Arc<World>)>,
+    lost_since: Option<Instant>,
+    frozen: bool,
+}
+
+impl Follower {
+    async fn run(&mut self) {
+        let mut pause = RETRY.0;
+        loop {
+            match self.step().await {
+                Ok(()) => {
+                    self.found();
+                    pause = RETRY.0;
+                    self.wait().await;
+                }
+                Err(error) => {
+                    self.lost(&error);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+
+    /// Listens if it does not yet, and reads what is new.
+    async fn step(&mut self) -> Result<(), StoreError> {
+        if self.listener.is_none() {
+            self.listener = Some(self.store.listen().await?);
+        }
+        let Some((head, world)) = self.world.clone() else {
+            let snapshot = self.store.load().await?;
+            self.load(snapshot);
+            return Ok(());
+        };
+        match self.store.changes_since(head).await? {
+            Changes::None => {}
+            Changes::Some(changes) if self.frozen && changes.head.epoch == head.epoch => {}
+            Changes::Some(changes) => self.apply(&world, &changes),
+            Changes::Reload => {
+                let snapshot = self.store.load().await?;
+                if snapshot.head.epoch == head.epoch
+                    && (self.frozen || snapshot.head.revision < head.revision)
+                {
+                    self.freeze(snapshot.head, head);
+                } else {
+                    self.load(snapshot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until there is a reason to read again.
+    async fn wait(&mut self) {
+        let known = self.world.as_ref().map_or(0, |(head, _)| head.revision);
+        let deadline = Instant::now() + POLL;
+        let Some(listener) = &mut self.listener else { return };
+        let news = async {
+            loop {
+                tokio::select! {
+                    hint = listener.next() => match hint {
+                        Ok(Hint::Revision(revision)) if revision == known => {}
+                        Ok(_) => return true,
+                        Err(_) => return false,
+                    },
+                    changed = self.committed.changed() => {
+                        if changed.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                        if *self.committed.borrow_and_update() != known {
+                            return true;
+                        }
+                    }
+                }
+            }
+        };
+        // Without a listener the next step makes one before it reads, so nothing is missed in between.
+        if let Ok(false) = tokio::time::timeout_at(deadline, news).await {
+            self.listener = None;
+        }
+    }
+
+    fn load(&mut self, snapshot: Snapshot) {
+        let head = snapshot.head;
+        let world = match &self.world {
+            Some((old, world)) if old.epoch == head.epoch => {
+                world.with(Revision(head.revision), items_of(snapshot))
+            }
+            _ => World::new(head.epoch.to_string().into(), Revision(head.revision), items_of(snapshot)),
+        };
+        tracing::info!(
+            event = "world_loaded",
+            epoch = %world.epoch,
+            revision = head.revision,
+            channels = world.items.channel_count(),
+            "loaded the registry at revision {}", head.revision
+        );
+        self.publish(head, world);
+    }
+
+    fn apply(&mut self, world: &World, changes: &ChangeSet) {
+        let mut items = world.items.clone();
+        for removed in &changes.removed {
+            if let Some(key) = ItemKey::from_ref(removed) {
+                items.remove(&key);
+            }
+        }
+        let channels = changes.channels.iter().cloned().map(|m| Item::Channel(Arc::new(m)));
+        let credentials = changes.credentials.iter().cloned().map(|m| Item::Credential(Arc::new(m)));
+        let policies = changes.policies.iter().cloned().map(|m| Item::Policy(Arc::new(m)));
+        let statuses = changes.statuses.iter().cloned().map(|m| Item::Status(Arc::new(m)));
+        for item in policies.chain(credentials).chain(channels).chain(statuses) {
+            items.insert(item);
+        }
+        self.publish(changes.head, world.with(Revision(changes.head.revision), items));
+    }
+
+    fn publish(&mut self, head: Head, world: World) {
+        if let Some((_, before)) = self.world.as_ref().filter(|(old, _)| old.epoch == head.epoch) {
+            announce::changes(&before.items, &world.items, SystemTime::now());
+        }
+        self.frozen = false;
+        let world = self.publisher.publish(world);
+        self.world = Some((head, world));
+    }
+
+    fn freeze(&mut self, found: Head, held: Head) {
+        if !self.frozen {
+            tracing::error!(
+                event = "history_lost",
+                head_revision = found.revision,
+                held_revision = held.revision,
+                epoch = %held.epoch,
+                "the database's history ends before what was already published: serving the last registry; \
+                 run `spareline-control new-epoch` once the database holds what you want"
+            );
+        }
+        self.frozen = true;
+    }
+
+    fn lost(&mut self, error: &StoreError) {
+        // Whatever was notified meanwhile is gone.
+        self.listener = None;
+        if self.lost_since.is_none() {
+            self.lost_since = Some(Instant::now());
+            let serving = self.world.as_ref().map(|(head, _)| head.revision);
+            tracing::warn!(
+                event = "database_lost",
+                error = %error,
+                revision = serving,
+                "the database does not answer: serving the last registry, trying again"
+            );
+        }
+    }
+
+    fn found(&mut self) {
+        if let Some(since) = self.lost_since.take() {
+            let away_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(event = "database_back", away_ms, "the database answers again");
+        }
+    }
+}
+
+fn items_of(snapshot: Snapshot) -> Items {
+    let channels = snapshot.channels.into_iter().map(|m| Item::Channel(Arc::new(m)));
+    let credentials = snapshot.credentials.into_iter().map(|m| Item::Credential(Arc::new(m)));
+    let statuses = snapshot.statuses.into_iter().map(|m| Item::Status(Arc::new(m)));
+    let policies = snapshot.policies.into_iter().map(|m| Item::Policy(Arc::new(m)));
+    policies.chain(credentials).chain(channels).chain(statuses).collect()
+}
