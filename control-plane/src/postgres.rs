@@ -4,9 +4,16 @@
 //! and dies with the process that started it, even when that one is killed. It keeps its data over restarts. It downloads
 //! nothing and is not for sharing: a second process on the same directory is refused.
 
-use std::path::{Path, PathBuf};
+mod binaries;
+mod cluster;
+mod place;
+mod testing;
+mod user;
 
-use sqlx::postgres::PgConnectOptions;
+use std::path::PathBuf;
+
+pub use cluster::Cluster;
+pub use testing::TestDatabase;
 
 /// What can go wrong with a private Postgres.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +23,18 @@ pub enum PostgresError {
         "no PostgreSQL server binaries were found: install the package `postgresql`, or pass a database URL"
     )]
     NoBinaries,
+    /// The data was made by a version that is not installed.
+    #[error("the data in {path} needs PostgreSQL {version}: install the package `postgresql-{version}`")]
+    OtherVersion {
+        /// Where the data lies.
+        path: PathBuf,
+        /// The major version that made it.
+        version: String,
+    },
     /// Another control plane uses the directory.
-    #[error("{0} is in use by another control plane")]
+    #[error(
+        "{0} is in use by another control plane: give this one a state directory of its own, or a database URL to share"
+    )]
     InUse(PathBuf),
     /// Not a directory the server can live in.
     #[error("{path}: {problem}")]
@@ -40,74 +57,12 @@ pub enum PostgresError {
     },
 }
 
-/// A running private Postgres. Stops when dropped.
-#[derive(Debug)]
-pub struct Cluster {
-    dir: PathBuf,
+type Result<T> = std::result::Result<T, PostgresError>;
+
+/// Names what was being done when the system refused.
+fn io<T>(doing: impl std::fmt::Display, result: std::io::Result<T>) -> Result<T> {
+    result.map_err(|source| PostgresError::Io { doing: doing.to_string(), source })
 }
 
-impl Cluster {
-    /// Starts the cluster of this state directory, creating it the first time. Blocking, up to some 10 s.
-    ///
-    /// When the unprivileged user may not go there (root's home), the data lies in `/var/lib/spareline-<hash>` or
-    /// `/tmp/spareline-<hash>` instead, found again by the hash of the path.
-    ///
-    /// # Errors
-    /// See [`PostgresError`].
-    pub fn start(state_dir: &Path) -> Result<Cluster, PostgresError> {
-        let _ = state_dir;
-        todo!()
-    }
-
-    /// Starts a throwaway cluster without durability; its data is removed when it ends.
-    ///
-    /// # Errors
-    /// See [`PostgresError`].
-    pub fn start_temporary() -> Result<Cluster, PostgresError> {
-        todo!()
-    }
-
-    /// How to connect to one of its databases (`postgres` is there from the start).
-    pub fn options(&self, database: &str) -> PgConnectOptions {
-        let _ = database;
-        todo!()
-    }
-
-    /// The same as a URL, to hand to another process.
-    pub fn url(&self, database: &str) -> String {
-        let _ = database;
-        todo!()
-    }
-
-    /// Where the data lies.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Whether the server still runs.
-    pub fn is_running(&mut self) -> bool {
-        todo!()
-    }
-
-    /// Stops it and waits for its end. Blocking, normally 30 ms.
-    pub fn stop(self) {}
-}
-
-/// A fresh, migrated database of this process's shared throwaway cluster, cloned from a template in some 50 ms. For tests.
-#[derive(Debug)]
-pub struct TestDatabase {
-    /// How to connect to it.
-    pub options: PgConnectOptions,
-    /// The same as a URL.
-    pub url: String,
-}
-
-impl TestDatabase {
-    /// Makes one. The cluster is started once per process and ends with it.
-    ///
-    /// # Errors
-    /// When there is no Postgres, or it refuses.
-    pub async fn new() -> Result<TestDatabase, crate::store::StoreError> {
-        todo!()
-    }
-}
+#[cfg(test)]
+mod tests;

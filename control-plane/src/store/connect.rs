@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use sqlx::PgPool;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 
-use super::Result;
+use super::secrets::SecretKey;
+use super::{Result, StoreError};
 
 /// How to reach the database.
 #[derive(Clone, Debug)]
@@ -40,10 +41,27 @@ impl StoreOptions {
     /// # Errors
     /// When it is not one.
     pub fn from_url(url: &str) -> Result<StoreOptions> {
-        let connect: PgConnectOptions = url
-            .parse()
-            .map_err(|e: sqlx::Error| super::StoreError::invalid("database_url", e.to_string()))?;
+        // The parser's own error could quote the URL, password and all.
+        let connect: PgConnectOptions =
+            url.parse().map_err(|_| StoreError::invalid("database_url", "is not a postgres:// URL"))?;
         Ok(StoreOptions::new(connect))
+    }
+
+    fn limited(&self) -> PgConnectOptions {
+        let timeout = format!("{}ms", self.statement_timeout.as_millis());
+        self.connect.clone().application_name("spareline-control").options([
+            ("statement_timeout", timeout.as_str()),
+            // A writer that dies between two statements frees the head by itself.
+            ("idle_in_transaction_session_timeout", timeout.as_str()),
+        ])
+    }
+
+    fn pool(&self, connections: u32) -> PgPool {
+        PgPoolOptions::new()
+            .max_connections(connections.max(1))
+            .acquire_timeout(self.acquire_timeout)
+            .idle_timeout(Duration::from_secs(300))
+            .connect_lazy_with(self.limited())
     }
 }
 
@@ -53,7 +71,7 @@ pub struct Store {
     pub(super) registry: PgPool,
     pub(super) reports: PgPool,
     pub(super) options: StoreOptions,
-    pub(super) key: super::secrets::SecretKey,
+    pub(super) key: SecretKey,
     pub(super) committed: watch::Sender<i64>,
 }
 
@@ -61,19 +79,35 @@ impl Store {
     /// Brings the schema up to date: safe for any number of control planes at once, and a no-op on a newer schema.
     ///
     /// # Errors
-    /// [`super::StoreError::Unavailable`] when the database cannot be reached, [`super::StoreError::Migrate`].
+    /// [`StoreError::Unavailable`] when the database cannot be reached, [`StoreError::Migrate`].
     pub async fn migrate(options: &StoreOptions) -> Result<()> {
-        let _ = options;
-        todo!()
+        // A connection of its own, closed whatever happens: a failed migration keeps its lock on the connection. No
+        // statement timeout: waiting for another migrator counts as a statement.
+        let mut conn =
+            tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&options.connect))
+                .await
+                .map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))??;
+        let mut migrator = sqlx::migrate!("../migrations");
+        migrator.set_ignore_missing(true);
+        let done = migrator.run(&mut conn).await;
+        let closed = conn.close().await;
+        done?;
+        closed?;
+        Ok(())
     }
 
     /// Connects to a migrated database.
     ///
     /// # Errors
-    /// [`super::StoreError::Unavailable`] when it cannot be reached.
+    /// [`StoreError::Unavailable`] when it cannot be reached.
     pub async fn connect(options: StoreOptions) -> Result<Store> {
-        let _ = options;
-        todo!()
+        let registry = options.pool(options.registry_connections);
+        let reports = options.pool(options.report_connections);
+        let key: Vec<u8> = sqlx::query_scalar("SELECT value FROM settings WHERE name = 'secret_key'")
+            .fetch_one(&registry)
+            .await?;
+        let (committed, _) = watch::channel(0);
+        Ok(Store { registry, reports, options, key: SecretKey::new(key), committed })
     }
 
     /// The newest revision this process committed: wakes the follower without the detour over NOTIFY.
@@ -84,9 +118,9 @@ impl Store {
     /// Asks the database for its clock: proof that it answers.
     ///
     /// # Errors
-    /// [`super::StoreError::Unavailable`].
+    /// [`StoreError::Unavailable`].
     pub async fn ping(&self) -> Result<time::OffsetDateTime> {
-        todo!()
+        Ok(sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.registry).await?)
     }
 
     /// Closes all connections.

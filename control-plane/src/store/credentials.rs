@@ -1,9 +1,11 @@
 //! Credentials: immutable, shared between channels of one provider and host.
 
-use spareline_core::CredentialId;
+use serde_json::{Value, json};
+use spareline_core::{ChannelId, CredentialId, Subject};
 use spareline_proto::registry::v1 as pb;
 
-use super::{ChannelKey, Result, Store, Tx};
+use super::events::Item;
+use super::{ChannelKey, Result, Store, StoreError, Tx, secrets};
 
 /// A credential just stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +22,31 @@ impl Tx {
     /// # Errors
     /// `NotFound`; `AlreadyExists` when the channel lists a credential with this secret.
     pub async fn add_credential(&mut self, channel: &ChannelKey, secret: &str) -> Result<NewCredential> {
-        let _ = (channel, secret);
-        todo!()
+        let old = self.channel(channel).await?;
+        secrets::check("secret", secret)?;
+        let hash = self.key.secret_hash(secret)?;
+        let equal: Option<i64> = sqlx::query_scalar(
+            "SELECT credential_id FROM credentials WHERE secret_hash = $1 AND retired_revision IS NULL \
+             AND credential_id = ANY($2) LIMIT 1",
+        )
+        .bind(hash)
+        .bind(&old.credential_ids)
+        .fetch_optional(self.conn())
+        .await?;
+        if let Some(equal) = equal {
+            return Err(StoreError::AlreadyExists(format!(
+                "a credential with this secret (credential {equal} of channel {:?})",
+                old.name
+            )));
+        }
+        let credential = self.insert_credential("secret", secret).await?;
+        let mut next = old.clone();
+        next.credential_ids.push(credential.credential_id);
+        let id = credential.credential_id;
+        let detail = json!({ "fingerprint": credential.fingerprint });
+        self.event("credential.added", Item::Credential(id), vec![old.channel_id], detail);
+        self.replace_spec(&old, next, json!({ "credential_added": id })).await?;
+        Ok(NewCredential { credential, channels: vec![old.channel_id] })
     }
 
     /// Stores a new credential in the place of those it replaces, in every channel that lists one of them, and retires
@@ -37,8 +62,77 @@ impl Tx {
         replaces: &[i64],
         detached: bool,
     ) -> Result<NewCredential> {
-        let _ = (channel, secret, replaces, detached);
-        todo!()
+        let named = self.channel(channel).await?;
+        secrets::check("secret", secret)?;
+        if detached {
+            let credential = self.insert_credential("secret", secret).await?;
+            let detail = json!({ "fingerprint": credential.fingerprint, "detached": true });
+            self.event(
+                "credential.added",
+                Item::Credential(credential.credential_id),
+                vec![named.channel_id],
+                detail,
+            );
+            return Ok(NewCredential { credential, channels: Vec::new() });
+        }
+        let replaced = match (replaces, named.credential_ids.as_slice()) {
+            ([], [only]) => vec![*only],
+            ([], []) => {
+                return Err(StoreError::Precondition(format!(
+                    "channel {:?} has no credential to replace: add one",
+                    named.name
+                )));
+            }
+            ([], _) => {
+                return Err(StoreError::Precondition(format!(
+                    "channel {:?} has several credentials: say which ones it replaces",
+                    named.name
+                )));
+            }
+            (some, _) => some.to_vec(),
+        };
+        let foreign: Vec<_> = replaced
+            .iter()
+            .enumerate()
+            .filter(|(_, id)| !named.credential_ids.contains(id))
+            .map(|(i, id)| {
+                super::Violation::new(
+                    format!("replaces[{i}]"),
+                    format!("credential {id} is not one of channel {:?}", named.name),
+                )
+            })
+            .collect();
+        if !foreign.is_empty() {
+            return Err(StoreError::Invalid(foreign));
+        }
+
+        let credential = self.insert_credential("secret", secret).await?;
+        let new = credential.credential_id;
+        let channels = self.channels_of(&replaced).await?;
+        let detail = json!({ "fingerprint": credential.fingerprint, "replaces": replaced });
+        self.event("credential.rotated", Item::Credential(new), channels.clone(), detail);
+        for id in &channels {
+            let old = self.channel(&ChannelKey::Id(*id)).await?;
+            let mut next = old.clone();
+            let mut placed = false;
+            next.credential_ids = old
+                .credential_ids
+                .iter()
+                .filter_map(|c| match (replaced.contains(c), placed) {
+                    (false, _) => Some(*c),
+                    (true, true) => None,
+                    (true, false) => {
+                        placed = true;
+                        Some(new)
+                    }
+                })
+                .collect();
+            self.replace_spec(&old, next, json!({ "credential_rotated": new })).await?;
+        }
+        for id in &replaced {
+            self.wipe(*id, channels.clone(), json!({ "replaced_by": new })).await?;
+        }
+        Ok(NewCredential { credential, channels })
     }
 
     /// Takes a credential out of every channel for good and wipes its secret. A channel that loses its only one is
@@ -47,8 +141,70 @@ impl Tx {
     /// # Errors
     /// `NotFound` for ids never known or retired before.
     pub async fn retire_credential(&mut self, credential: CredentialId, comment: &str) -> Result<()> {
-        let _ = (credential, comment);
-        todo!()
+        let live: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM credentials WHERE credential_id = $1 AND retired_revision IS NULL)",
+        )
+        .bind(credential.0)
+        .fetch_one(self.conn())
+        .await?;
+        if !live {
+            return Err(StoreError::NotFound(format!("credential {credential}")));
+        }
+        let channels = self.channels_of(&[credential.0]).await?;
+        for id in &channels {
+            let old = self.channel(&ChannelKey::Id(*id)).await?;
+            let mut next = old.clone();
+            next.credential_ids.retain(|c| *c != credential.0);
+            let bare = next.credential_ids.is_empty();
+            self.replace_spec(&old, next, json!({ "credential_retired": credential.0 })).await?;
+            if bare {
+                self.disable(&Subject::Channel(ChannelId(*id)), "its last credential was retired").await?;
+            }
+        }
+        self.wipe(credential.0, channels, json!({ "comment": comment })).await
+    }
+
+    /// Stores a secret as a new credential.
+    pub(super) async fn insert_credential(&mut self, field: &str, secret: &str) -> Result<pb::Credential> {
+        secrets::check(field, secret)?;
+        let (revision, fingerprint) = (self.revision, self.key.fingerprint(secret)?);
+        let hash = self.key.secret_hash(secret)?;
+        let credential_id: i64 = sqlx::query_scalar(
+            "INSERT INTO credentials (sealed_secret, sealing_key_id, secret_hash, fingerprint, revision) \
+             VALUES ($1, 'plain', $2, $3, $4) RETURNING credential_id",
+        )
+        .bind(secret.as_bytes())
+        .bind(hash)
+        .bind(&fingerprint)
+        .bind(revision)
+        .fetch_one(self.conn())
+        .await?;
+        Ok(pb::Credential { credential_id, secret: String::new(), fingerprint, revision })
+    }
+
+    /// Retires a credential that no channel lists any more.
+    pub(super) async fn wipe(&mut self, credential: i64, channels: Vec<i64>, detail: Value) -> Result<()> {
+        let revision = self.revision;
+        sqlx::query(
+            "UPDATE credentials SET retired_revision = $2, sealed_secret = NULL, secret_hash = NULL WHERE credential_id = $1",
+        )
+        .bind(credential)
+        .bind(revision)
+        .execute(self.conn())
+        .await?;
+        self.remove_statuses(&[Subject::Credential(CredentialId(credential))], channels.clone()).await?;
+        self.event("credential.retired", Item::Credential(credential), channels, detail);
+        Ok(())
+    }
+
+    /// The live channels that list any of these.
+    pub(super) async fn channels_of(&mut self, credentials: &[i64]) -> Result<Vec<i64>> {
+        Ok(sqlx::query_scalar(
+            "SELECT DISTINCT channel_id FROM channel_credentials WHERE credential_id = ANY($1) ORDER BY channel_id",
+        )
+        .bind(credentials)
+        .fetch_all(self.conn())
+        .await?)
     }
 }
 
@@ -58,7 +214,30 @@ impl Store {
     /// # Errors
     /// `Unavailable`.
     pub async fn equal_credentials(&self, secrets: &[String]) -> Result<Vec<i64>> {
-        let _ = secrets;
-        todo!()
+        let hashes: Vec<Vec<u8>> = secrets.iter().map(|s| self.key.secret_hash(s)).collect::<Result<_>>()?;
+        let found: Vec<(i64, Vec<u8>)> = sqlx::query_as(
+            "SELECT credential_id, secret_hash FROM credentials WHERE secret_hash = ANY($1) AND retired_revision IS NULL \
+             ORDER BY credential_id",
+        )
+        .bind(&hashes)
+        .fetch_all(&self.registry)
+        .await?;
+        Ok(hashes.iter().map(|h| found.iter().find(|(_, f)| f == h).map_or(0, |(id, _)| *id)).collect())
+    }
+
+    /// One live credential without its secret.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn credential(&self, credential: CredentialId) -> Result<pb::Credential> {
+        let row: Option<(String, i64)> = sqlx::query_as(
+            "SELECT fingerprint, revision FROM credentials WHERE credential_id = $1 AND retired_revision IS NULL",
+        )
+        .bind(credential.0)
+        .fetch_optional(&self.registry)
+        .await?;
+        let (fingerprint, revision) =
+            row.ok_or_else(|| StoreError::NotFound(format!("credential {credential}")))?;
+        Ok(pb::Credential { credential_id: credential.0, secret: String::new(), fingerprint, revision })
     }
 }

@@ -1,8 +1,12 @@
 //! The audit log, which is also what replicas follow.
 
+use serde_json::Value;
+use spareline_core::Subject;
 use spareline_proto::admin::v1 as admin;
+use time::OffsetDateTime;
 
-use super::{ChannelKey, Page, Result, Store};
+use super::rows::{self, Key};
+use super::{ChannelKey, Page, Result, Store, StoreError, Tx};
 
 /// Plain filters; unset means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,12 +17,89 @@ pub struct EventFilter {
     pub kind: Option<String>,
 }
 
+/// The item an event changed: what a follower reads again.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Channel(i64),
+    Credential(i64),
+    Status(Subject),
+    Policy(String),
+    /// Nothing changed: an alert. What it is about.
+    None(Subject),
+}
+
 /// One event of a transaction under way.
 #[derive(Clone, Debug)]
-pub(super) struct Event {}
+pub(super) struct Event {
+    pub(super) kind: &'static str,
+    pub(super) item: Item,
+    pub(super) channels: Vec<i64>,
+    pub(super) detail: Value,
+}
+
+impl Item {
+    fn columns(&self) -> (&'static str, Key, &str) {
+        let none = || Key { kind: "", id: 0, model: String::new(), credential: 0 };
+        match self {
+            Item::Channel(id) => ("channel", Key { kind: "channel", id: *id, ..none() }, ""),
+            Item::Credential(id) => ("credential", Key { kind: "credential", id: *id, ..none() }, ""),
+            Item::Status(subject) => ("status", Key::from(subject), ""),
+            Item::Policy(group) => ("policy", none(), group),
+            Item::None(subject) => ("", Key::from(subject), ""),
+        }
+    }
+}
+
+impl Tx {
+    pub(super) fn event(&mut self, kind: &'static str, item: Item, channels: Vec<i64>, detail: Value) {
+        self.events.push(Event { kind, item, channels, detail });
+    }
+
+    /// Writes the events of this transaction.
+    pub(super) async fn record(&mut self) -> Result<()> {
+        let (revision, now, actor) = (self.revision, self.now, self.actor.clone());
+        for (ordinal, event) in std::mem::take(&mut self.events).into_iter().enumerate() {
+            let (item, key, group) = event.item.columns();
+            sqlx::query(
+                "INSERT INTO events (revision, ordinal, created_at, kind, actor, item, subject_kind, subject_id, model, \
+                 credential_id, group_name, channel_ids, detail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            )
+            .bind(revision)
+            .bind(i32::try_from(ordinal).unwrap_or(i32::MAX))
+            .bind(now)
+            .bind(event.kind)
+            .bind(&actor)
+            .bind(item)
+            .bind(key.kind)
+            .bind(key.id)
+            .bind(key.model)
+            .bind(key.credential)
+            .bind(group)
+            .bind(&event.channels)
+            .bind(event.detail)
+            .execute(self.conn())
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct EventRow {
+    revision: i64,
+    ordinal: i32,
+    created_at: OffsetDateTime,
+    kind: String,
+    actor: String,
+    subject_kind: String,
+    subject_id: i64,
+    model: String,
+    credential_id: i64,
+    detail: Value,
+}
 
 impl Store {
-    /// A page of events, newest first. `page_size` 1 to 1000.
+    /// A page of events, newest first. `page_size` 1 to 1000; 0 means 100.
     ///
     /// # Errors
     /// `Invalid` for a page token that is not ours; `NotFound` for a channel never known.
@@ -28,7 +109,58 @@ impl Store {
         page_size: u32,
         page_token: &str,
     ) -> Result<Page<admin::Event>> {
-        let _ = (filter, page_size, page_token);
-        todo!()
+        let size = super::read::page_size(page_size);
+        let (before, before_ordinal) = super::read::parse_token(page_token)?;
+        let channel = match &filter.channel {
+            Some(key) => Some(super::resolve::any_channel(&mut *self.registry.acquire().await?, key).await?),
+            None => None,
+        };
+        let revision = self.head().await?.revision;
+        let rows: Vec<EventRow> = sqlx::query_as(
+            "SELECT revision, ordinal, created_at, kind, actor, subject_kind, subject_id, model, credential_id, detail \
+             FROM events WHERE (revision, ordinal) < ($1, $2) AND ($3::bigint[] IS NULL OR channel_ids && $3) \
+             AND ($4::text IS NULL OR kind = $4) ORDER BY revision DESC, ordinal DESC LIMIT $5",
+        )
+        .bind(before)
+        .bind(i32::try_from(before_ordinal).map_err(|_| StoreError::invalid("page_token", "is not ours"))?)
+        .bind(channel)
+        .bind(filter.kind.as_deref().filter(|k| !k.is_empty()))
+        .bind(i64::from(size) + 1)
+        .fetch_all(&self.registry)
+        .await?;
+        let mut page =
+            Page { items: Vec::with_capacity(rows.len()), next_page_token: String::new(), revision };
+        for row in rows {
+            if page.items.len() == size as usize {
+                if let Some(last) = page.items.last() {
+                    let last: &admin::Event = last;
+                    page.next_page_token = format!("{}.{}", last.revision, last.ordinal);
+                }
+                break;
+            }
+            page.items.push(row.message()?);
+        }
+        Ok(page)
+    }
+}
+
+impl EventRow {
+    fn message(self) -> Result<admin::Event> {
+        let subject = if self.subject_kind.is_empty() {
+            None
+        } else {
+            let subject =
+                rows::subject(&self.subject_kind, self.subject_id, &self.model, self.credential_id)?;
+            Some(rows::subject_message(&subject))
+        };
+        Ok(admin::Event {
+            revision: self.revision,
+            create_time: Some(rows::timestamp(self.created_at)),
+            kind: self.kind,
+            actor: self.actor,
+            subject,
+            detail: self.detail.to_string(),
+            ordinal: self.ordinal,
+        })
     }
 }

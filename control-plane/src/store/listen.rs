@@ -1,5 +1,7 @@
 //! NOTIFY as a hint. LISTEN first, then load; poll every 5 s as a backstop.
 
+use sqlx::postgres::PgListener;
+
 use super::{Result, Store};
 
 /// Why to look at the head again.
@@ -14,16 +16,23 @@ pub enum Hint {
 /// A LISTEN on the registry's channel, on a connection of its own.
 #[derive(Debug)]
 pub struct Listener {
-    pub(super) inner: sqlx::postgres::PgListener,
+    inner: PgListener,
 }
 
 impl Store {
-    /// Starts to listen.
+    /// Starts to listen. Load only after this has returned, or a change in between goes unnoticed until the next poll.
     ///
     /// # Errors
     /// `Unavailable`.
     pub async fn listen(&self) -> Result<Listener> {
-        todo!()
+        // A pool of one: the listener keeps its connection, and takes none from the others.
+        let pool = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(self.options.acquire_timeout)
+            .connect_lazy_with(self.options.connect.clone().application_name("spareline-listen"));
+        let mut inner = PgListener::connect_with(&pool).await?;
+        inner.listen("registry").await?;
+        Ok(Listener { inner })
     }
 }
 
@@ -32,9 +41,12 @@ impl Listener {
     /// too.
     ///
     /// # Errors
-    /// `Unavailable` while the database is away: re-read after it too, and pause before calling again.
+    /// `Unavailable` while the database is away: re-read after it too (the reconnect that follows is silent), and pause before
+    /// calling again.
     pub async fn next(&mut self) -> Result<Hint> {
-        let _ = &self.inner;
-        todo!()
+        match self.inner.try_recv().await? {
+            Some(notice) => Ok(notice.payload().parse().map_or(Hint::Lost, Hint::Revision)),
+            None => Ok(Hint::Lost),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The one writer path.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -8,6 +9,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::events::Event;
+use super::secrets::SecretKey;
 use super::{Result, Store, StoreError};
 
 /// What [`Store::write`] runs: a future that borrows the transaction.
@@ -36,15 +38,18 @@ pub struct Request<'a> {
 }
 
 /// A transaction that holds the head lock. Only [`Store::write`] makes one.
+#[derive(Debug)]
 pub struct Tx {
-    pub(super) inner: Transaction<'static, Postgres>,
+    inner: Transaction<'static, Postgres>,
     pub(super) actor: String,
     pub(super) epoch: Uuid,
     pub(super) revision: i64,
     pub(super) now: OffsetDateTime,
-    pub(super) key: super::secrets::SecretKey,
+    pub(super) key: SecretKey,
     pub(super) events: Vec<Event>,
-    pub(super) dry: bool,
+    /// Channels whose abilities have to be projected anew.
+    pub(super) touched: BTreeSet<i64>,
+    dry: bool,
 }
 
 impl Tx {
@@ -76,6 +81,27 @@ impl Tx {
     pub(super) fn conn(&mut self) -> &mut PgConnection {
         &mut self.inner
     }
+
+    /// Projects, bumps, records, commits. Nothing recorded: no revision.
+    async fn finish(mut self) -> Result<(i64, bool)> {
+        if self.dry {
+            let head = self.revision - 1;
+            self.inner.rollback().await?;
+            return Ok((head, false));
+        }
+        self.project().await?;
+        let changed = !self.events.is_empty();
+        if changed {
+            sqlx::query("UPDATE registry_head SET revision = $1")
+                .bind(self.revision)
+                .execute(&mut *self.inner)
+                .await?;
+            self.record().await?;
+        }
+        let head = if changed { self.revision } else { self.revision - 1 };
+        self.inner.commit().await?;
+        Ok((head, changed))
+    }
 }
 
 impl Store {
@@ -93,8 +119,10 @@ impl Store {
     where
         E: From<StoreError>,
     {
-        let _ = (actor, work);
-        todo!()
+        let mut tx = self.begin(actor).await?;
+        let value = work(&mut tx).await?; // an error drops the transaction, which rolls back
+        let (revision, changed) = self.end(tx).await?;
+        Ok(Written { value, revision, changed })
     }
 
     /// As [`Store::write`], once per request id: a repetition gets the stored answer and changes nothing.
@@ -112,10 +140,80 @@ impl Store {
         M: prost::Message + Default,
         E: From<StoreError>,
     {
-        let _ = (actor, request, work);
-        todo!()
+        let Some(request) = request else { return self.write(actor, work).await };
+        let hash = self.key.hash("request", request.body)?;
+        let mut tx = self.begin(actor).await?;
+        if let Some(response) = seen(&mut tx, request, &hash).await? {
+            let value = M::decode(response.as_slice())
+                .map_err(|e| StoreError::Corrupt(format!("stored response: {e}")))?;
+            return Ok(Written { value, revision: tx.revision - 1, changed: false });
+        }
+        let value = work(&mut tx).await?;
+        if !tx.dry {
+            sqlx::query(
+                "INSERT INTO requests (request_id, method, body_hash, response) VALUES ($1, $2, $3, $4)",
+            )
+            .bind(request.id)
+            .bind(request.method)
+            .bind(&hash)
+            .bind(value.encode_to_vec())
+            .execute(tx.conn())
+            .await
+            .map_err(StoreError::from)?;
+        }
+        let (revision, changed) = self.end(tx).await?;
+        Ok(Written { value, revision, changed })
+    }
+
+    pub(super) async fn begin(&self, actor: &str) -> Result<Tx> {
+        let mut inner = self.registry.begin().await?;
+        // The clock is read outside the locking query, hence after the wait.
+        let (epoch, revision, now): (Uuid, i64, OffsetDateTime) = sqlx::query_as(
+            "WITH head AS MATERIALIZED (SELECT epoch, revision FROM registry_head FOR UPDATE) \
+             SELECT epoch, revision, clock_timestamp() FROM head",
+        )
+        .fetch_one(&mut *inner)
+        .await?;
+        Ok(Tx {
+            inner,
+            actor: actor.to_owned(),
+            epoch,
+            revision: revision + 1,
+            now,
+            key: self.key.clone(),
+            events: Vec::new(),
+            touched: BTreeSet::new(),
+            dry: false,
+        })
+    }
+
+    /// Commits: the head after it, and whether it moved.
+    pub(super) async fn end(&self, tx: Tx) -> Result<(i64, bool)> {
+        let (revision, changed) = tx.finish().await?;
+        self.announce(revision, changed);
+        Ok((revision, changed))
+    }
+
+    fn announce(&self, revision: i64, changed: bool) {
+        if changed {
+            self.committed.send_if_modified(|newest| {
+                let newer = revision > *newest;
+                *newest = revision.max(*newest);
+                newer
+            });
+        }
     }
 }
 
-#[allow(dead_code)]
-type _Unused = Result<()>;
+async fn seen(tx: &mut Tx, request: Request<'_>, hash: &[u8]) -> Result<Option<Vec<u8>>> {
+    let row: Option<(String, Vec<u8>, Vec<u8>)> =
+        sqlx::query_as("SELECT method, body_hash, response FROM requests WHERE request_id = $1")
+            .bind(request.id)
+            .fetch_optional(tx.conn())
+            .await?;
+    match row {
+        None => Ok(None),
+        Some((method, body, response)) if method == request.method && body == hash => Ok(Some(response)),
+        Some(_) => Err(StoreError::RequestReused),
+    }
+}
