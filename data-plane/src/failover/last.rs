@@ -1,0 +1,87 @@
+//! How a request ends that no upstream answered: what is passed on, and which error of ours it is.
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use spareline_core::{
+    Class,
+    classify::Limit,
+    pick::{NoneLeft, Reason},
+    policy::RequestPolicy,
+};
+use spareline_upstream::Failed;
+
+use super::Outcome;
+use crate::{
+    http::error::{ApiError, Code},
+    plan::Plan,
+};
+
+/// Nothing is left to pick.
+pub(super) fn none_left(none: &NoneLeft, plan: &Plan, limit: Option<Limit>) -> ApiError {
+    let model = &plan.model;
+    match none.reason {
+        Reason::ModelNotFound => {
+            ApiError::new(Code::ModelNotFound, format!("no model `{model}` for this caller")).param("model")
+        }
+        Reason::EndpointNotAvailable => {
+            let endpoint = plan.endpoint.map_or("that path", |e| e.as_str());
+            ApiError::new(Code::EndpointNotAvailable, format!("model `{model}` does not have {endpoint}"))
+        }
+        Reason::ChannelNotFound => {
+            ApiError::new(Code::ChannelNotFound, format!("the named channel does not serve `{model}`"))
+        }
+        Reason::AllThrottled => {
+            let error = ApiError::new(Code::AllThrottled, format!("every channel of `{model}` asks to wait"));
+            match none.retry_after {
+                Some(wait) => error.retry_after(wait),
+                None => error,
+            }
+        }
+        Reason::AllFailed => match limit {
+            Some(limit) => timed_out(limit),
+            None => ApiError::new(Code::AllChannelsFailed, format!("no channel of `{model}` could answer")),
+        },
+    }
+}
+
+/// Enough was tried.
+pub(super) fn enough(limit: Option<Limit>) -> ApiError {
+    match limit {
+        Some(limit) => timed_out(limit),
+        None => ApiError::new(Code::MaxAttemptsExceeded, "every attempt failed"),
+    }
+}
+
+/// One of our limits ended it.
+pub(super) fn timed_out(limit: Limit) -> ApiError {
+    ApiError::new(Code::UpstreamTimeout, format!("the upstream took too long: {} fired", limit.as_str()))
+}
+
+/// Passes on what the upstream said. Its 401, 402 and 403 never reach the caller, who would think that its own key is
+/// wrong: a refusal of the request itself passes as 400, anything about our key as an error of ours.
+pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy) -> Outcome<A> {
+    let Some(rejected) = failed.response else {
+        return Outcome::Failed(match failed.limit {
+            Some(limit) => timed_out(limit),
+            None => ApiError::new(Code::AllChannelsFailed, "the upstream could not be reached"),
+        });
+    };
+    let mut status = rejected.status;
+    if matches!(status.as_u16(), 401 | 402 | 403 | 407) {
+        if failed.verdict.class != Class::Transparent {
+            let text = "the upstream refused the key or the account of this channel";
+            return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
+        }
+        status = StatusCode::BAD_REQUEST;
+    }
+    let mut headers = rejected.headers;
+    let mut body = rejected.body;
+    if !policy.error_text.is_passthrough() {
+        let text = policy.error_text.body(&body);
+        if *text != *body {
+            body = Bytes::from(text.into_owned());
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+    }
+    Outcome::Passed { status, headers, body }
+}

@@ -1,0 +1,120 @@
+//! The seam between the loop and the network: the real upstreams, or a scripted one in tests.
+
+use std::{future::Future, sync::Arc, time::SystemTime};
+
+use spareline_core::{
+    classify::Rules,
+    spec::{ChannelSpec, ModelSpec},
+};
+use spareline_upstream::{
+    Answer, Attempt, Budget, Clients, CommitMode, Failed, Limits, LineError, Network, Outgoing, Target,
+    attempt,
+};
+
+use crate::plan::Plan;
+
+/// One attempt's parameters.
+pub(crate) struct Try<'a> {
+    pub(crate) spec: &'a ChannelSpec,
+    pub(crate) secret: Option<&'a str>,
+    pub(crate) request: &'a Outgoing,
+    pub(crate) upstream_model: Option<&'a str>,
+    pub(crate) limits: Limits,
+    pub(crate) commit: CommitMode,
+    pub(crate) request_usage: bool,
+    pub(crate) rules: &'a Rules,
+    pub(crate) budget: &'a Budget,
+    pub(crate) now: SystemTime,
+}
+
+/// Where attempts go.
+pub(crate) trait Upstream: Sync {
+    /// A committed answer.
+    type Answer: Send;
+
+    /// Sends and judges; dropping the future ends it at once.
+    fn attempt(&self, it: Try<'_>) -> impl Future<Output = Result<Self::Answer, Box<Failed>>> + Send;
+
+    /// Its status.
+    fn status(answer: &Self::Answer) -> u16;
+
+    /// Whether it is an event stream.
+    fn is_stream(answer: &Self::Answer) -> bool;
+}
+
+impl Upstream for Clients {
+    type Answer = Answer;
+
+    async fn attempt(&self, it: Try<'_>) -> Result<Answer, Box<Failed>> {
+        let line = match self.line(it.spec.id, it.spec.spec_revision.0, || target(it.spec)) {
+            Ok(line) => line,
+            Err(error) => return Err(unusable(&it, &error)),
+        };
+        attempt(Attempt {
+            line: &line,
+            secret: it.secret,
+            request: it.request,
+            upstream_model: it.upstream_model,
+            limits: it.limits,
+            commit: it.commit,
+            request_usage: it.request_usage,
+            rules: it.rules,
+            budget: it.budget,
+            now: it.now,
+        })
+        .await
+    }
+
+    fn status(answer: &Answer) -> u16 {
+        answer.status.as_u16()
+    }
+
+    fn is_stream(answer: &Answer) -> bool {
+        answer.stream
+    }
+}
+
+/// The model to send, where it is another than the caller's or the caller named none.
+pub(super) fn model_to_send<'a>(plan: &Plan, model: &'a ModelSpec) -> Option<&'a str> {
+    use spareline_upstream::request::ModelSpan;
+    let filled_in = matches!(&plan.outgoing.model, Some(ModelSpan::Json(span)) if span.is_empty());
+    (filled_in || *model.upstream != *plan.model).then_some(&*model.upstream)
+}
+
+/// What of a channel matters for speaking to it.
+fn target(spec: &ChannelSpec) -> Target {
+    let options = &spec.options;
+    let text = |s: &Option<String>| s.as_deref().map(Arc::from);
+    Target {
+        channel: spec.id,
+        revision: spec.spec_revision.0,
+        provider: spec.provider,
+        vendor: spec.vendor.clone(),
+        base_url: spec.base_url.clone(),
+        api_version: text(&options.api_version),
+        organization: text(&options.organization),
+        project: text(&options.project),
+        headers: options.headers.iter().map(|(n, v)| (n.clone(), v.clone())).collect(),
+        network: Network {
+            proxy_url: options.proxy_url.as_ref().map(|p| Arc::from(p.0.as_str())),
+            ca_pem: options.ca_pem.clone(),
+            http2: options.http2,
+            max_connections: options.max_connections,
+        },
+    }
+}
+
+/// The channel's network options do not work here: our own fault, another channel may do.
+fn unusable(it: &Try<'_>, error: &LineError) -> Box<Failed> {
+    use spareline_core::classify::{Evidence, Input, Transport, classify};
+    tracing::error!(event = "channel_unusable", channel = %it.spec.name, %error, "the channel's network options do not work");
+    let input = Input {
+        provider: it.spec.provider,
+        vendor: it.spec.vendor.as_deref(),
+        endpoint: it.request.endpoint,
+        stream: it.request.stream,
+        evidence: Evidence::Transport(Transport::Tls),
+    };
+    let verdict = Box::new(classify(&input, it.rules, it.now));
+    Box::new(Failed { verdict, limit: None, response: None, silent: false, overloaded: false })
+}

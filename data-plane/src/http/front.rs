@@ -1,0 +1,270 @@
+//! One request after the other: admission, route, group, body, then the failover loop; and one answer for whatever
+//! came of it.
+
+use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use spareline_core::view::View;
+
+use super::{
+    answer::{FrontBody, mark},
+    body, cors,
+    error::{ApiError, Code, Dialect},
+    intake,
+    io::Connection,
+    models,
+    routes::{self, Route},
+    trace,
+};
+use crate::{
+    failover::{self, Worker},
+    record::Record,
+};
+
+/// A connection's service.
+#[derive(Clone)]
+pub(crate) struct Front {
+    worker: Arc<Worker>,
+    connection: Arc<Connection>,
+}
+
+/// What a request came to, before its answer is dressed.
+enum Served {
+    /// Bytes of ours.
+    Own(Response<Bytes>),
+    /// The loop's.
+    Loop(failover::Outcome),
+}
+
+impl Front {
+    pub(crate) fn new(worker: Arc<Worker>, connection: Arc<Connection>) -> Self {
+        Self { worker, connection }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Front {
+    type Response = Response<FrontBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let front = self.clone();
+        Box::pin(async move { Ok(front.answer(request).await) })
+    }
+}
+
+impl Front {
+    async fn answer(&self, request: Request<Incoming>) -> Response<FrontBody> {
+        let shared = &self.worker.shared;
+        let (mut parts, body) = request.into_parts();
+        let dialect = routes::dialect(parts.uri.path());
+        let origin = cors::allowed(&shared.config.cors_origins, &parts.headers);
+        let request_id = trace::request_id(&parts.headers);
+        let trace_id = trace::join(&mut parts.headers);
+        if let Ok(value) = HeaderValue::from_str(&request_id) {
+            parts.headers.insert(trace::REQUEST_ID, value);
+        }
+        let group = shared.config.group.clone();
+        let mut record = Record::begin(shared.recorder.clone(), request_id.clone(), trace_id, group);
+        record.method = parts.method.clone();
+        record.path = shortened(parts.uri.path());
+        record.idempotency_key = text(&parts, "idempotency-key");
+
+        let view = shared.view();
+        let served = tokio::select! {
+            biased;
+            served = self.serve(&view, parts, body, &mut record) => served,
+            () = shared.cutting() => Err(shutting_down()),
+        };
+        let mut response = match served {
+            Ok(Served::Own(response)) => {
+                record.status = response.status().as_u16();
+                record.finish("complete");
+                response.map(FrontBody::from)
+            }
+            Ok(Served::Loop(outcome)) => self.dress(outcome, record, dialect, &view),
+            Err(error) => refuse(&error, record, dialect, &view),
+        };
+        let headers = response.headers_mut();
+        if let Ok(value) = HeaderValue::from_str(&request_id) {
+            headers.insert(trace::REQUEST_ID, value);
+        }
+        if let Some(origin) = origin {
+            cors::decorate(headers, origin);
+        }
+        response
+    }
+
+    async fn serve(
+        &self,
+        view: &Arc<View>,
+        parts: Parts,
+        body: Incoming,
+        record: &mut Record,
+    ) -> Result<Served, ApiError> {
+        let shared = &self.worker.shared;
+        let route = routes::route(&parts.method, parts.uri.path(), &parts.headers);
+        record.place = Some(shared.admit()?);
+        match route {
+            Route::Preflight => return self.preflight(&parts).map(Served::Own),
+            Route::Upgrade => {
+                return Err(ApiError::new(Code::EndpointNotSupported, "WebSockets are not supported"));
+            }
+            Route::Unknown => {
+                let text = format!("no such path: {} {}", parts.method, record.path);
+                return Err(ApiError::new(Code::EndpointNotAvailable, text));
+            }
+            Route::WrongMethod(allow) => {
+                let text = format!("{} has {allow} only", record.path);
+                return Err(ApiError { allow: Some(allow), ..ApiError::new(Code::MethodNotAllowed, text) });
+            }
+            _ => {}
+        }
+        record.group = self.group(&parts)?;
+        if !shared.is_ready() {
+            return Err(ApiError::new(
+                Code::RegistryNotReady,
+                "this proxy has no registry yet, try again shortly",
+            )
+            .retry_after(Duration::from_secs(1)));
+        }
+        let policy = view.policy(&record.group).clone();
+        let received = if intake::has_body(&parts.method) {
+            let limits =
+                body::Limits { size: shared.config.body_limit, silence: shared.config.body_read_timeout };
+            Some(body::receive(body, &parts.headers, limits, &shared.budget).await?)
+        } else {
+            None
+        };
+        let (bytes, _reservation) = received.map(|r| (r.bytes, r.reservation)).unzip();
+        let bytes = bytes.unwrap_or_default();
+        record.request_bytes = bytes.len() as u64;
+        let plan = match route {
+            Route::Models => {
+                return Ok(Served::Own(models::list(view, &record.group, parts.uri.query(), shared.now())));
+            }
+            Route::OneModel(id) => {
+                return models::one(view, &record.group, &id, shared.now()).map(Served::Own);
+            }
+            Route::Model { endpoint, path } => {
+                record.endpoint = endpoint;
+                intake::model_request(parts, bytes, endpoint, &path, record.group.clone(), &policy)?
+            }
+            Route::Stored { path } => intake::stored_request(parts, bytes, &path, record.group.clone()),
+            _ => return Err(ApiError::new(Code::Internal, "a route without a handler")),
+        };
+        record.model = plan.model.clone();
+        record.stream = plan.outgoing.stream;
+        Ok(Served::Loop(failover::run(shared, &self.worker.clients, &plan, record).await))
+    }
+
+    fn preflight(&self, parts: &Parts) -> Result<Response<Bytes>, ApiError> {
+        if self.worker.shared.config.cors_origins.is_empty() {
+            let text = "OPTIONS is for browsers, and no origin is configured";
+            return Err(ApiError { allow: Some("GET, POST"), ..ApiError::new(Code::MethodNotAllowed, text) });
+        }
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        cors::preflight(response.headers_mut(), &parts.headers);
+        Ok(response)
+    }
+
+    /// Who asks: a configured header, else the proxy's own group.
+    fn group(&self, parts: &Parts) -> Result<Arc<str>, ApiError> {
+        let config = &self.worker.shared.config;
+        let Some(value) = config.group_header.as_ref().and_then(|name| parts.headers.get(name)) else {
+            return Ok(config.group.clone());
+        };
+        let known = config.groups.iter().find(|g| g.as_bytes() == value.as_bytes());
+        known
+            .cloned()
+            .ok_or_else(|| ApiError::new(Code::GroupNotAllowed, "this proxy does not serve that group"))
+    }
+
+    /// Turns the loop's outcome into an answer, and hands the record to whatever ends last.
+    fn dress(
+        &self,
+        outcome: failover::Outcome,
+        mut record: Record,
+        dialect: Dialect,
+        view: &View,
+    ) -> Response<FrontBody> {
+        let policy = view.policy(&record.group);
+        let entries = record.entries(policy.expose_channels);
+        let channel = record.attempts.last().map(|a| a.channel.clone()).filter(|_| policy.expose_channels);
+        match outcome {
+            failover::Outcome::Answer(committed) => {
+                self.connection.set_write_timeout(committed.write_timeout);
+                let answer = committed.answer;
+                let mut response = Response::new(FrontBody::Full(None));
+                *response.status_mut() = answer.status;
+                *response.headers_mut() = answer.headers;
+                mark(response.headers_mut(), &entries, channel.as_deref());
+                if answer.stream {
+                    let headers = response.headers_mut();
+                    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+                    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+                }
+                record.status = answer.status.as_u16();
+                record.first_content = Some(record.started().elapsed());
+                let mut body = answer.body;
+                failover::watch_body(
+                    &self.worker,
+                    &mut body,
+                    answer.stream,
+                    committed.account,
+                    record,
+                    self.connection.clone(),
+                );
+                *response.body_mut() = FrontBody::Upstream(Box::new(body));
+                response
+            }
+            failover::Outcome::Passed { status, mut headers, body } => {
+                mark(&mut headers, &entries, channel.as_deref());
+                let mut response = Response::new(FrontBody::from(body));
+                *response.status_mut() = status;
+                *response.headers_mut() = headers;
+                record.status = status.as_u16();
+                record.finish("transparent");
+                response
+            }
+            failover::Outcome::Failed(error) => refuse(&error, record, dialect, view),
+        }
+    }
+}
+
+/// One of our own errors.
+fn refuse(error: &ApiError, mut record: Record, dialect: Dialect, view: &View) -> Response<FrontBody> {
+    let policy = view.policy(&record.group);
+    let entries = record.entries(policy.expose_channels);
+    let mut error = error.clone();
+    if let Some(text) = policy.error_text.text_for(error.code.as_str()) {
+        text.clone_into(&mut error.message);
+    }
+    let mut response = error.response(dialect, &entries, &record.request_id);
+    mark(response.headers_mut(), &entries, None);
+    record.status = response.status().as_u16();
+    record.code = error.code.as_str();
+    record.finish("error");
+    response.map(FrontBody::from)
+}
+
+fn shutting_down() -> ApiError {
+    ApiError::new(Code::Overloaded, "this proxy is shutting down")
+        .retry_after(Duration::from_secs(1))
+        .closing()
+}
+
+fn shortened(path: &str) -> String {
+    let mut end = path.len().min(128);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    path[..end].to_owned()
+}
+
+fn text(parts: &Parts, header: &str) -> Option<String> {
+    parts.headers.get(header)?.to_str().ok().map(|v| v.chars().take(128).collect())
+}
