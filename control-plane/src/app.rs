@@ -1,6 +1,6 @@
 //! The server: two listeners, one store, and everything that runs over it.
 //!
-//! Both listeners are open from the start. Until the database answers, every call but health is answered UNAVAILABLE, and the
+//! Both listeners are open from the start. Until the database answers, every call is answered UNAVAILABLE, and the
 //! log says so; it is asked again for ever. `listening` is logged once calls are really served. A stop signal tells every watch
 //! Goodbye, lets running calls end within `shutdown_timeout`, then ends; a second signal ends at once.
 
