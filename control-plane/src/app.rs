@@ -23,6 +23,7 @@ use crate::postgres::PostgresError;
 use database::Database;
 use gate::Gate;
 use listeners::{Listener, serve};
+use services::Services;
 
 /// Why the server did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -109,8 +110,9 @@ impl App {
 
         let served = async {
             let Some(mut database) = Database::open(&config, &stop).await? else { return Ok(()) };
-            let result =
-                services::run(&config, &replica, database.store(), [&admin_gate, &data_gate], &stop, || {
+            let gates = [&admin_gate, &data_gate];
+            let result = match Services::start(&replica, database.store(), gates, &stop).await {
+                Ok(Some(mut services)) => {
                     tracing::info!(
                         event = "listening",
                         admin_addr,
@@ -118,8 +120,13 @@ impl App {
                         replica_id = replica,
                         "serving"
                     );
-                })
-                .await;
+                    let result = services.stopped().await;
+                    services.end(config.shutdown_timeout).await;
+                    result
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
             close(&closing, &mut servers, config.shutdown_timeout).await;
             database.close().await;
             result

@@ -79,7 +79,8 @@ impl Admin {
         // Nothing was stored: what it would have been called does not exist.
         (channel.channel_id, channel.spec_revision) = (0, 0);
         channel.etag.clear();
-        let equal_credential_ids = self.store.equal_credentials(&secrets).await.map_err(of_store)?;
+        let equal_credential_ids =
+            self.store.equal_credentials_at(&secrets, &channel).await.map_err(of_store)?;
         Ok(CreateChannelResponse { channel: Some(shown(channel)), equal_credential_ids })
     }
 

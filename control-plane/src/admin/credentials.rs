@@ -28,9 +28,9 @@ impl Admin {
         violations.done()?;
 
         // Reads before the write, so that the provider is asked without holding the registry's lock.
-        let found = self.store.channel(&key).await.map_err(of_store)?;
+        let channel = self.store.channel(&key).await.map_err(of_store)?.channel;
         if verify {
-            match self.probing.verify(found.channel, Secret::new(secret.as_str())).await {
+            match self.probing.verify(channel.clone(), Secret::new(secret.as_str())).await {
                 Verified::Good => {}
                 Verified::Rejected(why) => {
                     return Err(invalid_field("secret", format!("the provider rejects it: {why}")));
@@ -42,7 +42,7 @@ impl Admin {
             }
         }
         if validate_only {
-            let equal = self.store.equal_credentials(&[secret]).await.map_err(of_store)?;
+            let equal = self.store.equal_credentials_at(&[secret], &channel).await.map_err(of_store)?;
             let equal_credential_id = equal.first().copied().unwrap_or_default();
             return Ok(AddCredentialResponse { credential: None, equal_credential_id });
         }

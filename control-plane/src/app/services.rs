@@ -1,72 +1,129 @@
 //! Everything that runs over the store, and what each listener serves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use spareline_core::secret::Secret;
 use spareline_proto::admin::v1::channel_admin_service_server::ChannelAdminServiceServer;
+use spareline_proto::admin::v1::fleet_service_server::FleetServiceServer;
 use spareline_proto::admin::v1::policy_admin_service_server::PolicyAdminServiceServer;
-use spareline_proto::admin::v1::{ProbeNowRequest, ProbeNowResponse};
-use spareline_proto::registry::v1::Channel;
+use spareline_proto::dataplane::v1::registry_watch_service_server::RegistryWatchServiceServer;
+use spareline_proto::dataplane::v1::report_service_server::ReportServiceServer;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use super::AppError;
 use super::gate::Gate;
-use crate::admin::{Admin, Probing, Verified};
-use crate::config::Config;
+use crate::admin::{Admin, Probing};
+use crate::fleet::FleetService;
+use crate::prober::Prober;
 use crate::store::Store;
+use crate::verdict::ReportService;
+use crate::watch::{Presence, WatchService};
+use crate::world::{self, follow};
 
 /// Largest message that operators may send: a channel with a CA bundle and thousands of models fits.
 const ADMIN_MESSAGE: usize = 8 << 20;
 
-/// Runs all of it until `stop`; `ready` is called once calls are served.
-pub(super) async fn run(
-    _config: &Config,
-    _replica: &str,
-    store: Store,
-    [admin_gate, data_gate]: [&Gate; 2],
-    stop: &CancellationToken,
-    ready: impl FnOnce(),
-) -> Result<(), AppError> {
-    let (admin_health, admin_health_service) = tonic_health::server::health_reporter();
-    let (data_health, data_health_service) = tonic_health::server::health_reporter();
-    let admin = Admin::new(store, Arc::new(NoProber));
-
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // Without it clients print the details of errors as base64.
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    let admin_routes = Routes::new(admin_health_service)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .add_service(ChannelAdminServiceServer::new(admin.clone()).max_decoding_message_size(ADMIN_MESSAGE))
-        .add_service(PolicyAdminServiceServer::new(admin).max_decoding_message_size(ADMIN_MESSAGE));
-    let data_routes = Routes::new(data_health_service);
-    admin_gate.open(admin_routes);
-    data_gate.open(data_routes);
-    ready();
-
-    stop.cancelled().await;
-    for health in [&admin_health, &data_health] {
-        health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
-    }
-    Ok(())
+/// What serves and works until it is told to stop.
+pub(super) struct Services {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    watch: WatchService,
+    health: [HealthReporter; 2],
 }
 
-/// Until there is one.
-struct NoProber;
+impl Services {
+    /// Starts all of it and opens both gates. The first world is loaded before, so that nobody is told of an empty one.
+    pub(super) async fn start(
+        replica: &str,
+        store: Store,
+        [admin_gate, data_gate]: [&Gate; 2],
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, AppError> {
+        let stop = stop.child_token();
+        let (publisher, worlds) = world::channel();
+        let presence = Presence::new(replica);
+        let prober = Prober::new(store.clone(), worlds.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow(store.clone(), publisher, stop.clone()));
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            _ = worlds.ready() => {}
+        }
+        tasks.spawn(presence.clone().run(store.clone(), stop.clone()));
+        tasks.spawn(Arc::clone(&prober).run(stop.clone()));
 
-#[tonic::async_trait]
-impl Probing for NoProber {
-    async fn probe_now(&self, _: ProbeNowRequest) -> Result<ProbeNowResponse, Status> {
-        Err(Status::unimplemented("there is no prober yet"))
+        let watch = WatchService::new(store.clone(), worlds.clone(), presence.clone(), stop.clone());
+        let report = ReportService::new(store.clone(), Arc::clone(&prober));
+        let fleet = FleetService::new(store.clone(), worlds, presence);
+        let admin = Admin::new(store, prober as Arc<dyn Probing>);
+
+        let (admin_health, admin_health_service) = tonic_health::server::health_reporter();
+        let (data_health, data_health_service) = tonic_health::server::health_reporter();
+        for service in [
+            ChannelAdminServiceServer::<Admin>::NAME,
+            PolicyAdminServiceServer::<Admin>::NAME,
+            FleetServiceServer::<FleetService>::NAME,
+        ] {
+            admin_health.set_service_status(service, ServingStatus::Serving).await;
+        }
+        for service in
+            [RegistryWatchServiceServer::<WatchService>::NAME, ReportServiceServer::<ReportService>::NAME]
+        {
+            data_health.set_service_status(service, ServingStatus::Serving).await;
+        }
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                // Without it clients print the details of errors as base64.
+                .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+        };
+        admin_gate.open(
+            Routes::new(admin_health_service)
+                .add_service(reflection().build_v1()?)
+                .add_service(reflection().build_v1alpha()?)
+                .add_service(
+                    ChannelAdminServiceServer::new(admin.clone()).max_decoding_message_size(ADMIN_MESSAGE),
+                )
+                .add_service(PolicyAdminServiceServer::new(admin).max_decoding_message_size(ADMIN_MESSAGE))
+                .add_service(fleet.into_server()),
+        );
+        data_gate.open(
+            Routes::new(data_health_service)
+                .add_service(watch.clone().into_server())
+                .add_service(report.into_server()),
+        );
+        Ok(Some(Self { stop, tasks, watch, health: [admin_health, data_health] }))
     }
 
-    async fn verify(&self, _: Channel, _: Secret) -> Verified {
-        Verified::Unknown("there is no prober yet".to_owned())
+    /// Until the stop signal; a task that ends before it is a fault of ours, and ends the rest.
+    pub(super) async fn stopped(&mut self) -> Result<(), AppError> {
+        tokio::select! {
+            () = self.stop.cancelled() => Ok(()),
+            Some(ended) = self.tasks.join_next() => {
+                self.stop.cancel();
+                Err(AppError::Task(ended.err().map_or_else(|| "it had nothing left to do".to_owned(), |e| e.to_string())))
+            }
+        }
+    }
+
+    /// After the stop signal: watches say Goodbye, tasks end; at most `limit`.
+    pub(super) async fn end(mut self, limit: Duration) {
+        self.stop.cancel();
+        for health in &self.health {
+            health.set_service_status("", ServingStatus::NotServing).await;
+        }
+        let all = async {
+            self.watch.drained().await;
+            while self.tasks.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::warn!(event = "shutdown_forced", "tasks that still ran were cut off");
+        }
     }
 }

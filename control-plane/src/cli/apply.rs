@@ -152,7 +152,7 @@ fn shown_id(id: i64, registry: &Registry) -> String {
 struct Run {
     client: Client,
     held: BTreeMap<String, Held>,
-    /// Credentials stored in this run, by name, provider and host: one may serve several channels of the same.
+    /// Credentials stored in this run, by name, provider, host and port: one may serve several channels of the same.
     made: BTreeMap<(String, String, String), i64>,
 }
 
@@ -261,7 +261,9 @@ impl Run {
 }
 
 fn key(step: &ChannelStep, name: &str) -> (String, String, String) {
-    let host = url::Url::parse(&step.wanted.base_url).ok().and_then(|u| u.host_str().map(str::to_owned));
+    // As the control plane tells accounts apart.
+    let url = url::Url::parse(&step.wanted.base_url).ok();
+    let host = url.and_then(|u| Some(format!("{}:{}", u.host_str()?, u.port_or_known_default()?)));
     (name.to_owned(), step.wanted.provider.clone(), host.unwrap_or_default())
 }
 

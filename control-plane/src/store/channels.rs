@@ -61,7 +61,7 @@ pub(super) async fn find(conn: &mut PgConnection, key: &ChannelKey) -> Result<pb
 }
 
 /// The host and port of a base URL, for telling accounts apart.
-fn host(base_url: &str) -> Result<String> {
+pub(super) fn host(base_url: &str) -> Result<String> {
     let url = url::Url::parse(base_url)
         .map_err(|e| StoreError::invalid("channel.base_url", format!("is not a URL: {e}")))?;
     let host = url.host_str().ok_or_else(|| StoreError::invalid("channel.base_url", "has no host"))?;

@@ -225,6 +225,31 @@ impl Store {
         Ok(hashes.iter().map(|h| found.iter().find(|(_, f)| f == h).map_or(0, |(id, _)| *id)).collect())
     }
 
+    /// For each secret the id of the live credential that it equals and that this channel might list too (it serves no other
+    /// provider or host), zero if none; one that the channel lists already comes first.
+    ///
+    /// # Errors
+    /// `Unavailable`; `Invalid` for a base URL without a host.
+    pub async fn equal_credentials_at(&self, secrets: &[String], channel: &pb::Channel) -> Result<Vec<i64>> {
+        let host = super::channels::host(&channel.base_url)?;
+        let hashes: Vec<Vec<u8>> = secrets.iter().map(|s| self.key.secret_hash(s)).collect::<Result<_>>()?;
+        let found: Vec<(i64, Vec<u8>)> = sqlx::query_as(
+            "SELECT credential_id, secret_hash FROM credentials WHERE secret_hash = ANY($1) AND retired_revision IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM channel_credentials k JOIN channels c USING (channel_id) \
+                 WHERE k.credential_id = credentials.credential_id AND c.deleted_at IS NULL AND c.channel_id <> $5 \
+                 AND (c.provider <> $2 OR c.host <> $3)) \
+             ORDER BY credential_id = ANY($4) DESC, credential_id",
+        )
+        .bind(&hashes)
+        .bind(&channel.provider)
+        .bind(&host)
+        .bind(&channel.credential_ids)
+        .bind(channel.channel_id)
+        .fetch_all(&self.registry)
+        .await?;
+        Ok(hashes.iter().map(|h| found.iter().find(|(_, f)| f == h).map_or(0, |(id, _)| *id)).collect())
+    }
+
     /// One live credential without its secret.
     ///
     /// # Errors

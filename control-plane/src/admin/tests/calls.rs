@@ -34,8 +34,16 @@ async fn part5_a_lost_database_is_unavailable_not_a_crash() {
     let (admin, _) = admin().await;
     admin.store.close().await;
     refused(admin.create_channel(Request::new(shortest("a"))).await, Code::Unavailable, "database");
-    refused(admin.list_channels(Request::new(ListChannelsRequest::default())).await, Code::Unavailable, "database");
-    refused(admin.get_channel(Request::new(GetChannelRequest { channel: "a".into() })).await, Code::Unavailable, "");
+    refused(
+        admin.list_channels(Request::new(ListChannelsRequest::default())).await,
+        Code::Unavailable,
+        "database",
+    );
+    refused(
+        admin.get_channel(Request::new(GetChannelRequest { channel: "a".into() })).await,
+        Code::Unavailable,
+        "",
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,11 @@ fn mask(paths: &[&str]) -> Option<FieldMask> {
 }
 
 fn update(channel: Channel, paths: &[&str]) -> Request<UpdateChannelRequest> {
-    Request::new(UpdateChannelRequest { channel: Some(channel), update_mask: mask(paths), validate_only: false })
+    Request::new(UpdateChannelRequest {
+        channel: Some(channel),
+        update_mask: mask(paths),
+        validate_only: false,
+    })
 }
 
 #[tokio::test]
@@ -58,9 +62,14 @@ async fn part5_create_names_every_field_at_fault_and_writes_nothing() {
         assert!(fields.contains(&field), "{field} is not in {fields:?}");
     }
     assert!(!status.message().contains("has a blank"), "{}", status.message());
-    let listed = admin.list_channels(Request::new(ListChannelsRequest::default())).await.unwrap().into_inner();
+    let listed =
+        admin.list_channels(Request::new(ListChannelsRequest::default())).await.unwrap().into_inner();
     assert!(listed.channels.is_empty());
-    refused(admin.create_channel(Request::new(CreateChannelRequest::default())).await, Code::InvalidArgument, "channel: is");
+    refused(
+        admin.create_channel(Request::new(CreateChannelRequest::default())).await,
+        Code::InvalidArgument,
+        "channel: is",
+    );
 }
 
 #[tokio::test]
@@ -99,7 +108,11 @@ async fn part5_names_are_unique_until_deleted() {
     refused(admin.delete_channel(delete("a", false)).await, Code::NotFound, "a");
     let again = admin.delete_channel(delete("a", true)).await.unwrap().into_inner();
     assert_eq!(again.revision, gone.revision, "nothing was written");
-    refused(admin.get_channel(Request::new(GetChannelRequest { channel: "a".into() })).await, Code::NotFound, "a");
+    refused(
+        admin.get_channel(Request::new(GetChannelRequest { channel: "a".into() })).await,
+        Code::NotFound,
+        "a",
+    );
     refused(admin.delete_channel(delete("", true)).await, Code::InvalidArgument, "channel");
     created(&admin, shortest("a")).await;
 }
@@ -109,26 +122,52 @@ async fn part5_update_changes_what_the_mask_names() {
     let (admin, _) = admin().await;
     let before = created(&admin, shortest("a")).await;
     let wanted = Channel { name: "a".into(), priority: 5, weight: Some(0), ..Channel::default() };
-    let after = admin.update_channel(update(wanted.clone(), &["priority"])).await.unwrap().into_inner().channel.unwrap();
+    let after = admin
+        .update_channel(update(wanted.clone(), &["priority"]))
+        .await
+        .unwrap()
+        .into_inner()
+        .channel
+        .unwrap();
     assert_eq!((after.priority, after.weight.unwrap_or(1)), (5, 1));
     assert_eq!(after.credential_ids, before.credential_ids);
     assert!(after.spec_revision > before.spec_revision && after.etag != before.etag);
 
-    refused(admin.update_channel(update(wanted.clone(), &[])).await, Code::InvalidArgument, "update_mask: is required");
+    refused(
+        admin.update_channel(update(wanted.clone(), &[])).await,
+        Code::InvalidArgument,
+        "update_mask: is required",
+    );
     let absent = UpdateChannelRequest { channel: Some(wanted.clone()), ..UpdateChannelRequest::default() };
-    refused(admin.update_channel(Request::new(absent)).await, Code::InvalidArgument, "update_mask: is required");
+    refused(
+        admin.update_channel(Request::new(absent)).await,
+        Code::InvalidArgument,
+        "update_mask: is required",
+    );
     refused(admin.update_channel(update(wanted, &["prio", "etag"])).await, Code::InvalidArgument, "paths[1]");
     let stale = Channel { name: "a".into(), etag: before.etag, priority: 6, ..Channel::default() };
     refused(admin.update_channel(update(stale, &["priority"])).await, Code::Aborted, "");
     let nobody = Channel { name: "nobody".into(), ..Channel::default() };
     refused(admin.update_channel(update(nobody, &["priority"])).await, Code::NotFound, "nobody");
-    refused(admin.update_channel(update(Channel::default(), &["priority"])).await, Code::InvalidArgument, "channel.name");
+    refused(
+        admin.update_channel(update(Channel::default(), &["priority"])).await,
+        Code::InvalidArgument,
+        "channel.name",
+    );
     let bad = Channel { name: "a".into(), base_url: "ftp://x".into(), ..Channel::default() };
-    refused(admin.update_channel(update(bad, &["base_url"])).await, Code::InvalidArgument, "channel.base_url");
+    refused(
+        admin.update_channel(update(bad, &["base_url"])).await,
+        Code::InvalidArgument,
+        "channel.base_url",
+    );
     let renamed = Channel { channel_id: before.channel_id, name: "b".into(), ..Channel::default() };
-    let renamed = admin.update_channel(update(renamed, &["name"])).await.unwrap().into_inner().channel.unwrap();
+    let renamed =
+        admin.update_channel(update(renamed, &["name"])).await.unwrap().into_inner().channel.unwrap();
     assert_eq!((renamed.name.as_str(), renamed.priority), ("b", 5));
-    admin.delete_channel(Request::new(DeleteChannelRequest { channel: "b".into(), ..Default::default() })).await.unwrap();
+    admin
+        .delete_channel(Request::new(DeleteChannelRequest { channel: "b".into(), ..Default::default() }))
+        .await
+        .unwrap();
     let deleted = Channel { channel_id: before.channel_id, ..Channel::default() };
     refused(admin.update_channel(update(deleted, &["priority"])).await, Code::NotFound, "");
 }
@@ -220,9 +259,13 @@ async fn part5_listing_pages_and_filters() {
     assert_eq!(seen, ["c4", "c3", "c2", "c1", "c0"]);
     let even = list(ListChannelsRequest { group: "even".into(), ..Default::default() }).await.unwrap();
     assert_eq!(names(&even), ["c4", "c2", "c0"]);
-    let anthropic = list(ListChannelsRequest { provider: "anthropic".into(), ..Default::default() }).await.unwrap();
+    let anthropic =
+        list(ListChannelsRequest { provider: "anthropic".into(), ..Default::default() }).await.unwrap();
     assert_eq!(names(&anthropic), ["c4"]);
-    assert_eq!(list(ListChannelsRequest { model: "x".into(), ..Default::default() }).await.unwrap().channels.len(), 0);
+    assert_eq!(
+        list(ListChannelsRequest { model: "x".into(), ..Default::default() }).await.unwrap().channels.len(),
+        0
+    );
     for (request, field) in [
         (ListChannelsRequest { page_size: -1, ..Default::default() }, "page_size"),
         (ListChannelsRequest { page_token: "nonsense".into(), ..Default::default() }, "page_token"),
@@ -239,12 +282,14 @@ async fn part5_listing_pages_and_filters() {
 async fn part5_an_egress_proxys_password_is_hidden_and_kept() {
     let (admin, _) = admin().await;
     let mut request = shortest("a");
-    let options = ChannelOptions { proxy_url: "http://u:hunter2@proxy:3128/".into(), ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { proxy_url: "http://u:hunter2@proxy:3128/".into(), ..ChannelOptions::default() };
     request.channel.as_mut().unwrap().options = Some(options);
     let channel = created(&admin, request).await;
     assert!(!format!("{channel:?}").contains("hunter2"), "{channel:?}");
     let revision = channel.spec_revision;
-    let same = admin.update_channel(update(channel, &["options"])).await.unwrap().into_inner().channel.unwrap();
+    let same =
+        admin.update_channel(update(channel, &["options"])).await.unwrap().into_inner().channel.unwrap();
     assert_eq!(same.spec_revision, revision, "what was sent back as it came changes nothing");
     let snapshot = admin.store.load().await.unwrap();
     assert!(snapshot.channels[0].options.as_ref().unwrap().proxy_url.contains("hunter2"));

@@ -16,13 +16,18 @@ async fn part5_a_key_the_provider_rejects_is_refused() {
     let (admin, provider) = admin().await;
     created(&admin, shortest("a")).await;
     *provider.0.lock().unwrap() = Some(Verified::Rejected("401 invalid_api_key".into()));
-    refused(admin.add_credential(add("a", "sk-bad", true)).await, Code::InvalidArgument, "secret: the provider rejects it: 401");
+    refused(
+        admin.add_credential(add("a", "sk-bad", true)).await,
+        Code::InvalidArgument,
+        "secret: the provider rejects it: 401",
+    );
     *provider.0.lock().unwrap() = Some(Verified::Unknown("no route".into()));
     refused(admin.add_credential(add("a", "sk-bad", true)).await, Code::Unavailable, "could not be verified");
     assert_eq!(got(&admin, "a").await.credentials.len(), 1, "nothing was stored");
     admin.add_credential(add("a", "sk-unasked", false)).await.unwrap();
     *provider.0.lock().unwrap() = Some(Verified::Good);
-    let added = admin.add_credential(add("a", "sk-good", true)).await.unwrap().into_inner().credential.unwrap();
+    let added =
+        admin.add_credential(add("a", "sk-good", true)).await.unwrap().into_inner().credential.unwrap();
     assert!(added.secret.is_empty() && !added.fingerprint.is_empty());
     let view = got(&admin, "a").await.channel.unwrap();
     assert_eq!((view.credentials_usable, view.credentials_total), (3, 3));
@@ -57,7 +62,11 @@ async fn part5_rotation_replaces_and_retirement_removes() {
     assert_eq!(got(&admin, "a").await.credentials.len(), 1);
     let by_id = new.credential_id.to_string();
     refused(admin.retire_credential(retire(subject("", Some(&by_id), None))).await, Code::NotFound, "");
-    refused(admin.retire_credential(retire(subject("a", None, None))).await, Code::InvalidArgument, "subject.credential");
+    refused(
+        admin.retire_credential(retire(subject("a", None, None))).await,
+        Code::InvalidArgument,
+        "subject.credential",
+    );
     refused(admin.retire_credential(retire(None)).await, Code::InvalidArgument, "subject.credential");
 }
 
@@ -135,7 +144,10 @@ async fn part5_enabling_a_channel_lists_what_stays_out() {
     let (admin, _) = admin().await;
     created(&admin, shortest("a")).await;
     let model = subject("a", None, Some("m"));
-    admin.disable_subject(Request::new(DisableSubjectRequest { subject: model, comment: String::new() })).await.unwrap();
+    admin
+        .disable_subject(Request::new(DisableSubjectRequest { subject: model, comment: String::new() }))
+        .await
+        .unwrap();
     let enable = EnableSubjectRequest { subject: subject("a", None, None), comment: String::new() };
     let answer = admin.enable_subject(Request::new(enable)).await.unwrap().into_inner();
     assert_eq!(answer.still_disabled.len(), 1);

@@ -23,13 +23,17 @@ async fn part5_policies_fold_and_are_validated() {
     assert_eq!((built_in.max_attempts, built_in.preset.as_str()), (Some(3), "availability"));
 
     let global = Policy { max_attempts: Some(5), last_resort: Some(false), ..Policy::default() };
-    let stored = admin.update_policy(policy(global, &["max_attempts"])).await.unwrap().into_inner().policy.unwrap();
+    let stored =
+        admin.update_policy(policy(global, &["max_attempts"])).await.unwrap().into_inner().policy.unwrap();
     assert_eq!((stored.max_attempts, stored.last_resort), (Some(5), None));
     let vip = Policy { group: "vip".into(), last_resort: Some(false), ..Policy::default() };
     admin.update_policy(policy(vip, &["last_resort"])).await.unwrap();
     let answer = admin.get_policy(of("vip")).await.unwrap().into_inner();
     let effective = answer.effective.unwrap();
-    assert_eq!((effective.max_attempts, effective.last_resort, effective.group.as_str()), (Some(5), Some(false), "vip"));
+    assert_eq!(
+        (effective.max_attempts, effective.last_resort, effective.group.as_str()),
+        (Some(5), Some(false), "vip")
+    );
     assert_eq!(answer.policy.unwrap().max_attempts, None);
     let other = admin.get_policy(of("other")).await.unwrap().into_inner();
     assert_eq!((other.policy, other.effective.unwrap().max_attempts), (None, Some(5)));
@@ -43,7 +47,8 @@ async fn part5_policies_fold_and_are_validated() {
         max_attempts: Some(0),
         ..Policy::default()
     };
-    let status = admin.update_policy(policy(fleet, &["fleet", "max_attempts", "nonsense"])).await.unwrap_err();
+    let status =
+        admin.update_policy(policy(fleet, &["fleet", "max_attempts", "nonsense"])).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     for field in ["policy.fleet", "policy.max_attempts", "update_mask.paths[2]"] {
         assert!(status.message().contains(field), "{}", status.message());
@@ -71,7 +76,10 @@ async fn part5_events_say_who_did_what() {
         async move { admin.list_events(Request::new(request)).await.map(Response::into_inner) }
     };
     let events = list(ListEventsRequest { channel: "a".into(), ..Default::default() }).await.unwrap().events;
-    assert!(events.windows(2).all(|w| (w[0].revision, w[0].ordinal) > (w[1].revision, w[1].ordinal)), "newest first");
+    assert!(
+        events.windows(2).all(|w| (w[0].revision, w[0].ordinal) > (w[1].revision, w[1].ordinal)),
+        "newest first"
+    );
     assert!(events.iter().any(|e| e.actor == "user:alice"), "{events:?}");
     assert!(events.iter().any(|e| e.detail.contains("maintenance")), "{events:?}");
     assert!(!format!("{events:?}").contains("sk-canary"));
@@ -115,12 +123,8 @@ async fn part9_classify_reads_an_answer_with_the_policy_in_force() {
     admin.update_policy(policy(conservative, &["preset"])).await.unwrap();
     assert!(!classify(answer(401, dead)).await.unwrap().switches, "the preset passes it on");
 
-    let rule = Rule {
-        rule_id: "mine".into(),
-        statuses: "418".into(),
-        class: "retryable".into(),
-        ..Rule::default()
-    };
+    let rule =
+        Rule { rule_id: "mine".into(), statuses: "418".into(), class: "retryable".into(), ..Rule::default() };
     admin.update_policy(policy(Policy { rules: vec![rule], ..Policy::default() }, &["rules"])).await.unwrap();
     let read = classify(answer(418, "{}")).await.unwrap();
     assert_eq!((read.class.as_str(), read.rule_id.as_str()), ("retryable", "mine"));
@@ -138,7 +142,10 @@ async fn part9_classify_reads_an_answer_with_the_policy_in_force() {
     let stream = ClassifyRequest {
         stream: true,
         endpoint: Endpoint::ChatCompletions.into(),
-        ..answer(200, "data: {\"error\":{\"message\":\"Incorrect API key provided\",\"code\":\"invalid_api_key\"}}\n\n")
+        ..answer(
+            200,
+            "data: {\"error\":{\"message\":\"Incorrect API key provided\",\"code\":\"invalid_api_key\"}}\n\n",
+        )
     };
     assert_eq!(classify(stream).await.unwrap().class, "disable");
 }
