@@ -38,3 +38,25 @@ fn authority(url: &Url) -> Option<(String, u16)> {
     let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
     Some((host.to_owned(), url.port_or_known_default()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn at(port: u16) -> Url {
+        Url::parse(&format!("http://127.0.0.1:{port}/v1")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn part8_another_upstream_that_takes_a_connection_proves_our_way_out() {
+        let living = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (living_at, gone_at) = (at(living.local_addr().unwrap().port()), at(gone.local_addr().unwrap().port()));
+        drop(gone);
+        assert!(works(&[&gone_at], &[gone_at.clone(), living_at.clone()]).await);
+        assert!(!works(&[&gone_at], std::slice::from_ref(&gone_at)).await, "nothing to compare with proves nothing");
+        assert!(!works(&[&living_at], &[gone_at, living_at.clone()]).await, "itself is no comparison");
+    }
+}

@@ -95,3 +95,6 @@ pub(crate) fn too_slow(question: &Question<'_>, limit: Duration) -> Found {
     }
     Found::Settled(ProbeOutcome::Inconclusive { reason })
 }
+
+#[cfg(test)]
+mod tests;

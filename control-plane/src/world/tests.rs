@@ -1,1 +1,108 @@
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use spareline_core::items::Item;
+use spareline_core::{ChannelId, Revision, Subject};
+use spareline_proto::registry::v1 as pb;
+
+use super::{GroupSet, channel, of, state};
+
+fn line(id: i64, revision: i64, groups: &[&str], credentials: &[i64]) -> Item {
+    Item::Channel(Arc::new(pb::Channel {
+        channel_id: id,
+        name: format!("c{id}"),
+        groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+        credential_ids: credentials.to_vec(),
+        spec_revision: revision,
+        ..Default::default()
+    }))
+}
+
+fn status(kind: pb::subject::Kind, cause: pb::Cause, revision: i64, retry_at: Option<SystemTime>) -> Item {
+    Item::Status(Arc::new(pb::Status {
+        subject: Some(pb::Subject { kind: Some(kind) }),
+        state: pb::ServingState::Disabled.into(),
+        cause: cause.into(),
+        retry_at: retry_at.map(Into::into),
+        revision,
+        ..Default::default()
+    }))
+}
+
+#[test]
+fn part6_a_world_never_goes_back_within_its_epoch() {
+    let (publisher, worlds) = channel();
+    assert!(worlds.current().is_none());
+    publisher.publish(of("one", 5, []));
+    publisher.publish(of("one", 4, []));
+    assert_eq!(worlds.current().unwrap().revision, Revision(5));
+    publisher.publish(of("two", 1, []));
+    assert_eq!(worlds.current().unwrap().revision, Revision(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn part6_waiting_for_a_revision_ends_with_it_or_in_time() {
+    let (publisher, worlds) = channel();
+    assert!(worlds.at_least(Revision(1), Duration::from_secs(1)).await.is_none());
+    let waiter = tokio::spawn({
+        let worlds = worlds.clone();
+        async move { worlds.at_least(Revision(3), Duration::from_secs(60)).await }
+    });
+    tokio::task::yield_now().await;
+    publisher.publish(of("one", 2, []));
+    publisher.publish(of("one", 7, []));
+    assert_eq!(waiter.await.unwrap().unwrap().revision, Revision(7));
+}
+
+#[test]
+fn part6_equal_groups_share_one_part_and_it_follows() {
+    let (_, worlds) = channel();
+    let groups = GroupSet::new(&["vip".into(), "default".into(), "vip".into()]);
+    assert_eq!(groups, GroupSet::new(&["default".into(), "vip".into()]));
+
+    let first = of("one", 1, [line(1, 1, &["vip"], &[]), line(2, 1, &["other"], &[])]);
+    let part = worlds.narrowed(&groups, &first);
+    assert_eq!(part.channels().map(|(id, _)| id).collect::<Vec<_>>(), [ChannelId(1)]);
+
+    let mut items = first.items.clone();
+    items.insert(line(3, 2, &[], &[]));
+    let second = first.with(Revision(2), items);
+    let part = worlds.narrowed(&groups, &second);
+    assert_eq!(part.channels().map(|(id, _)| id).collect::<Vec<_>>(), [ChannelId(1), ChannelId(3)]);
+    // An older world is answered too, and does not replace what is followed.
+    assert_eq!(worlds.narrowed(&groups, &first).channel_count(), 1);
+    assert_eq!(worlds.narrowed(&groups, &second).digest(), part.digest());
+    // The same revision of another epoch is another registry.
+    assert_eq!(worlds.narrowed(&groups, &of("two", 2, [])).channel_count(), 0);
+}
+
+#[test]
+fn part6_no_channels_is_a_decision_only_after_there_were_some() {
+    assert!(!of("one", 0, []).had_channels);
+    let world = of("one", 1, [line(1, 1, &[], &[])]);
+    assert!(world.with(Revision(2), Default::default()).had_channels);
+}
+
+#[test]
+fn part3_a_channel_is_out_with_its_last_key() {
+    use pb::subject::Kind;
+    let now = SystemTime::now();
+    let world = of("one", 1, [line(1, 1, &[], &[7, 8])]);
+    let mut items = world.items;
+    let channel = items.channel(ChannelId(1)).unwrap().clone();
+    assert!(state::channel_out(&items, &channel, now).is_none());
+    items.insert(status(Kind::CredentialId(7), pb::Cause::Credential, 2, None));
+    assert!(state::channel_out(&items, &channel, now).is_none());
+
+    let soon = now + Duration::from_secs(60);
+    items.insert(status(Kind::CredentialId(8), pb::Cause::Throttled, 3, Some(soon)));
+    assert!(state::channel_out(&items, &channel, now).is_some());
+    // A throttle whose time is over reads as active.
+    assert!(state::channel_out(&items, &channel, soon).is_none());
+
+    items.insert(status(Kind::ChannelId(1), pb::Cause::Operator, 4, None));
+    let why = state::channel_out(&items, &channel, soon).unwrap();
+    assert_eq!(why.cause(), pb::Cause::Operator);
+    let shared = Subject::Credential(spareline_core::CredentialId(7));
+    assert_eq!(state::channels_of(&items, &shared).count(), 1);
+}
