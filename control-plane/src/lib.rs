@@ -13,6 +13,8 @@ pub mod prober;
 mod reflect;
 pub mod refuse;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
 pub mod watch;
 pub mod world;

@@ -53,10 +53,14 @@ mod tests {
     async fn part8_another_upstream_that_takes_a_connection_proves_our_way_out() {
         let living = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (living_at, gone_at) = (at(living.local_addr().unwrap().port()), at(gone.local_addr().unwrap().port()));
+        let (living_at, gone_at) =
+            (at(living.local_addr().unwrap().port()), at(gone.local_addr().unwrap().port()));
         drop(gone);
         assert!(works(&[&gone_at], &[gone_at.clone(), living_at.clone()]).await);
-        assert!(!works(&[&gone_at], std::slice::from_ref(&gone_at)).await, "nothing to compare with proves nothing");
+        assert!(
+            !works(&[&gone_at], std::slice::from_ref(&gone_at)).await,
+            "nothing to compare with proves nothing"
+        );
         assert!(!works(&[&living_at], &[gone_at, living_at.clone()]).await, "itself is no comparison");
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::{ProxyRow, Store};
+use crate::store::{ProxyRow, Store, StoreError};
 use crate::world::GroupSet;
 
 /// How often what changed is written.
@@ -188,31 +188,41 @@ impl Presence {
             self.locked().ended.extend(ended);
             return;
         }
-        let rows = self.due(Instant::now());
-        if rows.is_empty() {
+        let (new, known): (Vec<_>, Vec<_>) = self.due(Instant::now()).into_iter().partition(|(_, new)| *new);
+        let new: Vec<_> = new.into_iter().map(|(row, _)| row).collect();
+        let known: Vec<_> = known.into_iter().map(|(row, _)| row).collect();
+        for (i, row) in new.iter().enumerate() {
+            if let Err(error) = store.open_session(row).await {
+                return self.not_written(&error, new[i..].iter().chain(&known));
+            }
+        }
+        if known.is_empty() {
             return;
         }
-        match store.put_proxies(&rows).await {
+        match store.put_proxies(&known).await {
             Ok(elsewhere) if elsewhere.is_empty() => {}
             Ok(elsewhere) => tracing::debug!(
                 event = "proxy_elsewhere",
                 proxy_ids = %elsewhere.join(","),
                 "newer sessions of these proxies are open at another replica"
             ),
-            Err(error) => {
-                tracing::debug!(event = "positions_not_written", error = %error);
-                let mut state = self.locked();
-                for row in rows {
-                    if let Some(session) = row.session_id.and_then(|id| state.sessions.get_mut(&id)) {
-                        session.dirty = true;
-                    }
-                }
+            Err(error) => self.not_written(&error, known.iter()),
+        }
+    }
+
+    fn not_written<'a>(&self, error: &StoreError, rows: impl Iterator<Item = &'a ProxyRow>) {
+        tracing::debug!(event = "positions_not_written", error = %error);
+        let mut state = self.locked();
+        for row in rows {
+            if let Some(session) = row.session_id.and_then(|id| state.sessions.get_mut(&id)) {
+                session.dirty = true;
             }
         }
     }
 
-    /// The rows to write now; where one proxy id has several sessions, the newest stands for it.
-    fn due(&self, now: Instant) -> Vec<ProxyRow> {
+    /// The rows to write now, and whether each is a session's first; where one proxy id has several sessions, the
+    /// newest stands for it.
+    fn due(&self, now: Instant) -> Vec<(ProxyRow, bool)> {
         let mut state = self.locked();
         let mut newest: HashMap<String, (u64, Arc<dp::Node>)> = HashMap::new();
         for session in state.sessions.values() {
@@ -231,15 +241,16 @@ impl Presence {
             }
             if session.dirty || session.written.is_none_or(|at| now - at >= REFRESH) {
                 session.dirty = false;
-                session.written = Some(now);
-                rows.push(ProxyRow {
+                let new = session.written.replace(now).is_none();
+                let row = ProxyRow {
                     node: (*session.node).clone(),
                     session_id: Some(*id),
                     replica_id: self.0.replica_id.clone(),
                     applied: session.applied.clone(),
                     rejections: session.rejections.to_vec(),
                     last_seen_at: OffsetDateTime::UNIX_EPOCH,
-                });
+                };
+                rows.push((row, new));
             }
         }
         rows

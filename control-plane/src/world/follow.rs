@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Publisher, World, announce};
-use crate::store::{ChangeSet, Changes, Head, Hint, Listener, Snapshot, Store, StoreError};
+use crate::store::{ChangeSet, Changes, EventFilter, Head, Hint, Listener, Snapshot, Store, StoreError};
 
 /// How long a lost notification can go unnoticed.
 const POLL: Duration = Duration::from_secs(5);
@@ -75,8 +75,7 @@ impl Follower {
         }
         let Some((head, world)) = self.world.clone() else {
             let snapshot = self.store.load().await?;
-            self.load(snapshot);
-            return Ok(());
+            return self.load(snapshot).await;
         };
         match self.store.changes_since(head).await? {
             Changes::None => {}
@@ -89,7 +88,7 @@ impl Follower {
                 {
                     self.freeze(snapshot.head, head);
                 } else {
-                    self.load(snapshot);
+                    self.load(snapshot).await?;
                 }
             }
         }
@@ -126,14 +125,16 @@ impl Follower {
         }
     }
 
-    fn load(&mut self, snapshot: Snapshot) {
+    async fn load(&mut self, snapshot: Snapshot) -> Result<(), StoreError> {
         let head = snapshot.head;
-        let world = match &self.world {
+        let emptied = snapshot.channels.is_empty() && self.emptied().await?;
+        let mut world = match &self.world {
             Some((old, world)) if old.epoch == head.epoch => {
                 world.with(Revision(head.revision), items_of(snapshot))
             }
             _ => World::new(head.epoch.to_string().into(), Revision(head.revision), items_of(snapshot)),
         };
+        world.had_channels |= emptied;
         tracing::info!(
             event = "world_loaded",
             epoch = %world.epoch,
@@ -142,6 +143,13 @@ impl Follower {
             "loaded the registry at revision {}", head.revision
         );
         self.publish(head, world);
+        Ok(())
+    }
+
+    /// Whether having no channels is somebody's doing, rather than the wrong database.
+    async fn emptied(&self) -> Result<bool, StoreError> {
+        let filter = EventFilter { kind: Some("channel.deleted".into()), ..Default::default() };
+        Ok(!self.store.events(&filter, 1, "").await?.items.is_empty())
     }
 
     fn apply(&mut self, world: &World, changes: &ChangeSet) {
@@ -214,3 +222,6 @@ fn items_of(snapshot: Snapshot) -> Items {
     let policies = snapshot.policies.into_iter().map(|m| Item::Policy(Arc::new(m)));
     policies.chain(credentials).chain(channels).chain(statuses).collect()
 }
+
+#[cfg(test)]
+mod tests;

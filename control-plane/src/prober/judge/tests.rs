@@ -79,7 +79,13 @@ fn part8_what_a_probe_proves() {
         (&channel, Cause::Unhealthy, &slow, "good"),
         (&channel, Cause::Unhealthy, &absent, "no response, answered false"),
     ] {
-        assert_eq!(read(subject, cause, verdict), right, "{subject:?} {cause} {:?} {}", verdict.class, verdict.status);
+        assert_eq!(
+            read(subject, cause, verdict),
+            right,
+            "{subject:?} {cause} {:?} {}",
+            verdict.class,
+            verdict.status
+        );
     }
 }
 

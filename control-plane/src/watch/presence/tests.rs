@@ -30,7 +30,7 @@ async fn part6_positions_are_written_in_batches_and_refreshed() {
     let _two = open(&presence, "two", "i");
     let due = |presence: &Presence| {
         let mut names: Vec<_> =
-            presence.due(Instant::now()).into_iter().map(|row| row.node.proxy_id).collect();
+            presence.due(Instant::now()).into_iter().map(|(row, _)| row.node.proxy_id).collect();
         names.sort();
         names
     };
@@ -57,7 +57,7 @@ async fn part6_of_two_instances_with_one_id_the_newest_stands_in_the_table() {
     let _older = open(&presence, "p", "a");
     let newer = open(&presence, "p", "b");
     let instances = |presence: &Presence| -> Vec<String> {
-        presence.due(Instant::now()).into_iter().map(|row| row.node.instance_id).collect()
+        presence.due(Instant::now()).into_iter().map(|(row, _)| row.node.instance_id).collect()
     };
     assert_eq!(instances(&presence), ["b"]);
     drop(newer);
