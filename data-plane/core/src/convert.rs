@@ -7,6 +7,8 @@ mod channel;
 mod check;
 mod options;
 mod policy;
+mod policy_fleet;
+mod status;
 mod statuses;
 mod subject;
 #[cfg(test)]
@@ -16,6 +18,7 @@ mod words;
 pub use channel::channel;
 pub use check::Violation;
 pub use policy::{limits, policy};
+pub use status::{StatusSpec, status};
 pub use statuses::StatusRanges;
 pub use subject::{subject, subject_ref};
 pub use words::{cause, cause_ref, credential_order, endpoint, endpoint_ref, probe_kind};

@@ -28,7 +28,7 @@ pub struct ChannelSpec {
     pub provider: Provider,
     /// Whose classifier rules apply: as written, else derived from the host; `None`: the generic ones.
     pub vendor: Option<Arc<str>>,
-    /// http or https, without user, password, query or fragment.
+    /// http or https, without user, password or fragment, and without a secret in its query.
     pub base_url: Url,
     /// Never empty.
     pub groups: Vec<Arc<str>>,
@@ -88,8 +88,8 @@ pub struct Options {
     pub probe_model: Option<Arc<str>>,
     /// How to probe.
     pub probe: ProbeKind,
-    /// An egress proxy; may carry a user and a password.
-    pub proxy_url: Option<ProxyUrl>,
+    /// An egress proxy; http or https, without user and password.
+    pub proxy_url: Option<Url>,
     /// A PEM bundle to trust besides the system's.
     pub ca_pem: Option<Arc<str>>,
     /// Speak HTTP/2 upstream.
@@ -124,16 +124,6 @@ pub enum CredentialOrder {
     Random,
     /// The first usable one.
     Rank,
-}
-
-/// The URL of an egress proxy; its `Debug` leaves user and password out.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ProxyUrl(pub Url);
-
-impl std::fmt::Debug for ProxyUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())
-    }
 }
 
 /// One key, with its secret.
