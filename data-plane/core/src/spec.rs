@@ -46,6 +46,8 @@ pub struct ChannelSpec {
     pub limits: PartialLimits,
     /// Selectors for rollouts.
     pub labels: BTreeMap<String, String>,
+    /// The label `failure_domain`: a retry prefers another one within the layer.
+    pub failure_domain: Option<Arc<str>>,
     /// By rank; empty: no credential is sent.
     pub credentials: Vec<CredentialId>,
     /// When this content became current.

@@ -3,12 +3,18 @@
 //! Persistent: a change of one channel rebuilds the lists that name it and shares the rest. Statuses are not here: a
 //! list says what is configured, [`View`](crate::view::View) says what is out.
 
+mod build;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use build::Changes;
+
 use std::sync::Arc;
 
 use imbl::HashMap;
 
 use crate::ids::CredentialId;
-use crate::spec::{ChannelSpec, Credential, EndpointSet, ModelSpec};
+use crate::spec::{ChannelSpec, Credential, ModelSpec};
 use crate::words::Endpoint;
 
 /// A channel with the secrets it needs.

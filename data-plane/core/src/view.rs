@@ -4,17 +4,23 @@
 //! Invariants: the items held are exactly those that compiled, so the digest speaks about what is really served; an
 //! item that does not compile is rejected by itself and its older version stays; an update is applied whole.
 
-use std::sync::Arc;
+mod apply;
+mod outs;
+#[cfg(test)]
+mod tests;
+
+pub use outs::{Out, Outs};
+
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use imbl::{HashMap, OrdMap};
+use imbl::{HashMap, OrdMap, OrdSet};
 
 use crate::classify::Rules;
 use crate::ids::{ChannelId, CredentialId, Revision, Subject};
-use crate::items::{Delta, ItemKey, Items};
+use crate::items::{ItemKey, Items};
 use crate::policy::{FleetPolicy, RequestPolicy};
 use crate::table::{Line, Table};
-use crate::words::Cause;
 
 /// The registry in force.
 #[derive(Clone, Debug)]
@@ -24,7 +30,8 @@ pub struct View {
     revision: Revision,
     lines: OrdMap<ChannelId, Arc<Line>>,
     names: HashMap<Arc<str>, ChannelId>,
-    listed_by: HashMap<CredentialId, Arc<[ChannelId]>>,
+    /// Which channels list a credential.
+    listed: OrdSet<(CredentialId, ChannelId)>,
     table: Table,
     outs: HashMap<ChannelId, Arc<Outs>>,
     policies: OrdMap<Arc<str>, Arc<RequestPolicy>>,
@@ -36,35 +43,10 @@ pub struct View {
 /// How to read the server's times: when the local monotonic clock said `now`, the server's said `server_time`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
-    /// The server's clock.
-    pub server_time: prost_types::Timestamp,
+    /// The server's clock; `None`: it did not say, and what has a time is out for its usual length from `now`.
+    pub server_time: Option<prost_types::Timestamp>,
     /// Since the process started.
     pub now: Duration,
-}
-
-/// What is out beneath one channel, by status.
-#[derive(Clone, Debug, Default)]
-pub struct Outs {
-    /// The channel itself.
-    pub own: Option<Out>,
-    /// Its credentials.
-    pub credentials: Vec<(CredentialId, Out)>,
-    /// Its models: with one credential, or with all.
-    pub abilities: Vec<(Arc<str>, Option<CredentialId>, Out)>,
-}
-
-/// One status that takes its subject out.
-#[derive(Clone, Debug)]
-pub struct Out {
-    /// Why.
-    pub cause: Cause,
-    /// Throttled: back from then on (0 to 10 % later than the server said). Otherwise when the prober tries next.
-    /// By the local monotonic clock.
-    pub until: Option<Duration>,
-    /// `until` came from the provider.
-    pub hinted: bool,
-    /// The status's revision.
-    pub revision: Revision,
 }
 
 /// An item that did not compile; its older version stays.
@@ -89,24 +71,14 @@ impl View {
             revision: Revision(0),
             lines: OrdMap::new(),
             names: HashMap::new(),
-            listed_by: HashMap::new(),
+            listed: OrdSet::new(),
             table: Table::default(),
             outs: HashMap::new(),
-            policies: OrdMap::new(),
+            policies: OrdMap::unit(Arc::from(""), Arc::new(RequestPolicy::resolve(None, None))),
             fleet: FleetPolicy::default(),
             rules: Arc::new(Rules::builtin()),
             seed,
         }
-    }
-
-    /// With an update made. What does not compile is left as it was and answered.
-    pub fn apply(&self, _delta: &Delta, _revision: Revision, _clock: Clock) -> (Self, Vec<Rejection>) {
-        todo!()
-    }
-
-    /// With everything replaced; what did not change is shared, and what does not compile keeps its older version.
-    pub fn replace(&self, _items: &Items, _epoch: &str, _revision: Revision, _clock: Clock) -> (Self, Vec<Rejection>) {
-        todo!()
     }
 
     /// What it was made of.
@@ -144,14 +116,27 @@ impl View {
         self.lines.values()
     }
 
+    /// The channels that list a credential.
+    pub fn listing(&self, credential: CredentialId) -> impl Iterator<Item = ChannelId> {
+        let range = (credential, ChannelId(i64::MIN))..=(credential, ChannelId(i64::MAX));
+        self.listed.range(range).map(|(_, channel)| *channel)
+    }
+
     /// What is out beneath a channel by status; `None`: nothing.
     pub fn outs(&self, id: ChannelId) -> Option<&Outs> {
         self.outs.get(&id).map(|o| &**o)
     }
 
+    /// Whether anything is out by status.
+    pub(crate) fn has_outs(&self) -> bool {
+        !self.outs.is_empty()
+    }
+
     /// How requests of a group are handled.
-    pub fn policy(&self, _group: &str) -> &Arc<RequestPolicy> {
-        todo!()
+    pub fn policy(&self, group: &str) -> &Arc<RequestPolicy> {
+        static BUILT_IN: LazyLock<Arc<RequestPolicy>> =
+            LazyLock::new(|| Arc::new(RequestPolicy::resolve(None, None)));
+        self.policies.get(group).or_else(|| self.policies.get("")).unwrap_or(&BUILT_IN)
     }
 
     /// What the fleet believes.
@@ -165,13 +150,24 @@ impl View {
     }
 
     /// Whether a subject is part of it: a verdict about one that is not makes no overlay.
-    pub fn knows(&self, _subject: &Subject) -> bool {
-        todo!()
+    pub fn knows(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Channel(id) => self.lines.contains_key(id),
+            Subject::Credential(id) => self.listing(*id).next().is_some(),
+            Subject::Ability { channel, model, credential } => self.lines.get(channel).is_some_and(|line| {
+                line.spec.model(model).is_some()
+                    && credential.is_none_or(|c| line.spec.credentials.contains(&c))
+            }),
+        }
     }
 
     /// The status in force of a subject, if it is out now (a throttle whose time has passed is not).
-    pub fn out(&self, _subject: &Subject, _now: Duration) -> Option<&Out> {
-        todo!()
+    pub fn out(&self, subject: &Subject, now: Duration) -> Option<&Out> {
+        let channel = match subject {
+            Subject::Channel(id) | Subject::Ability { channel: id, .. } => *id,
+            Subject::Credential(id) => self.listing(*id).next()?,
+        };
+        self.outs(channel)?.of(subject).filter(|out| !out.is_over(now))
     }
 
     /// The fence of a subject: a verdict or an overlay from an older revision is stale.
@@ -180,7 +176,18 @@ impl View {
     }
 
     /// Whether a model of a group can be served by someone now, by the statuses alone.
-    pub fn model_usable(&self, _group: &str, _model: &str, _now: Duration) -> bool {
-        todo!()
+    pub fn model_usable(&self, group: &str, model: &str, now: Duration) -> bool {
+        let candidates = self.table.lookup(group, model, None);
+        candidates.is_some_and(|c| c.iter().any(|m| m.share > 0 && self.member_usable(&m.line, model, now)))
+    }
+
+    fn member_usable(&self, line: &Line, model: &str, now: Duration) -> bool {
+        let Some(outs) = self.outs(line.spec.id) else { return !line.wants_key() || !line.keys.is_empty() };
+        let out = |out: Option<&Out>| out.is_some_and(|o| !o.is_over(now));
+        if out(outs.own.as_ref()) || out(outs.ability(model, None)) {
+            return false;
+        }
+        let usable = |id| !out(outs.credential(id)) && !out(outs.ability(model, Some(id)));
+        !line.wants_key() || line.keys.iter().any(|k| usable(k.id))
     }
 }
