@@ -61,7 +61,7 @@ impl From<&ChannelSpec> for Target {
             project: text(&options.project),
             headers: options.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             network: Network {
-                proxy_url: options.proxy_url.as_ref().map(|url| url.0.as_str().into()),
+                proxy_url: options.proxy_url.as_ref().map(|url| url.as_str().into()),
                 ca_pem: options.ca_pem.clone(),
                 http2: options.http2,
                 max_connections: options.max_connections,
