@@ -108,7 +108,7 @@ impl Shared {
         let before = self.view.swap(view.clone());
         self.ready.store(true, Ordering::Release);
         self.metrics.registry_revision.set(view.revision().0);
-        self.health.reconcile(&view);
+        self.health.reconcile(&view, self.now());
         self.overlays.reconcile(&view, self.now());
         for line in before.lines() {
             if view.line(line.spec.id).is_none_or(|l| l.spec.name != line.spec.name) {

@@ -76,13 +76,13 @@ pub(super) fn registry(shared: &Shared) -> String {
         .collect();
     let troubled: Vec<Value> = shared
         .health
-        .troubled(now)
+        .troubled()
         .into_iter()
-        .map(|(subject, failures, open)| {
+        .map(|t| {
             json!({
-                "subject": words::subject(&subject, &view),
-                "failures_in_a_row": failures,
-                "breaker_open_for_s": open.map(|until| until.saturating_sub(now).as_secs_f64()),
+                "subject": words::subject(&t.subject, &view),
+                "failures_in_a_row": t.in_a_row,
+                "breaker_open_for_s": t.open_until.map(|until| until.saturating_sub(now).as_secs_f64()),
             })
         })
         .collect();

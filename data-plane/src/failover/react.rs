@@ -25,10 +25,9 @@ pub(super) struct Taught {
 
 /// The answer is committed: whatever said that this line does not work is wrong.
 pub(super) fn committed(shared: &Shared, plan: &Plan, mut picked: Picked, stream: bool) -> Account {
-    let now = shared.now();
-    picked.ticket.success(now);
+    picked.ticket.success();
     let mark = &picked.ticket.mark;
-    let ended = shared.overlays.succeeded(mark);
+    let ended = shared.overlays.succeeded(mark, plan.endpoint);
     if !ended.is_empty() {
         shared.spool.withdraw(&ended);
     }
@@ -90,12 +89,12 @@ pub(super) fn failed(
             }
         }
         Class::EndpointMissing => {
-            picked.ticket.answered(now);
+            picked.ticket.answered();
             if let Some(endpoint) = plan.endpoint {
                 shared.overlays.endpoint_missing(picked.channel.id, &picked.model.name, endpoint, now);
             }
         }
-        Class::Transparent => picked.ticket.answered(now),
+        Class::Transparent => picked.ticket.answered(),
         Class::None | Class::Ok => {}
     }
     taught

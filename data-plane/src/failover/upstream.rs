@@ -96,7 +96,7 @@ fn target(spec: &ChannelSpec) -> Target {
         project: text(&options.project),
         headers: options.headers.iter().map(|(n, v)| (n.clone(), v.clone())).collect(),
         network: Network {
-            proxy_url: options.proxy_url.as_ref().map(|p| Arc::from(p.0.as_str())),
+            proxy_url: options.proxy_url.as_ref().map(|p| Arc::from(p.as_str())),
             ca_pem: options.ca_pem.clone(),
             http2: options.http2,
             max_connections: options.max_connections,
