@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spareline_proto::registry::v1 as pb;
 
-use super::input::{Evidence, Input};
+use super::redact::{EXCERPT, cut};
 use crate::words::{Cause, Class, Scope};
 
 /// What an attempt meant.
@@ -97,32 +97,6 @@ pub struct Hint {
 // === impl Verdict ===
 
 impl Verdict {
-    /// The status alone, without rules.
-    pub(super) fn plain(input: &Input<'_>) -> Self {
-        let (status, detail) = match input.evidence {
-            Evidence::Response { status, .. } | Evidence::Event { status, .. } => {
-                (status, Detail::Status(status))
-            }
-            Evidence::Transport(fault) => (0, Detail::Word(fault.as_str())),
-            _ => (0, Detail::Word("")),
-        };
-        Self {
-            class: Class::Retryable,
-            scope: Scope::Ability,
-            cause: None,
-            confirm: false,
-            unknown_outcome: false,
-            kind: EvidenceKind::ServerError,
-            detail,
-            status,
-            rule: RuleId::Builtin("status.default"),
-            also: Vec::new(),
-            retry_after: None,
-            provider_code: String::new(),
-            excerpt: String::new(),
-        }
-    }
-
     /// One line for humans, as it stands in a status: status, code, rule, hint as read, excerpt.
     pub fn reason(&self) -> String {
         let mut line = String::new();
@@ -147,6 +121,26 @@ impl Verdict {
         line.push_str(self.rule.as_str());
         line.push(')');
         line
+    }
+
+    /// Takes `secret` out of everything that will be shown: what an upstream quotes of a key has no form to know it by.
+    pub fn scrub(&mut self, secret: &str) {
+        if secret.len() < 4 {
+            return;
+        }
+        for text in [&mut self.excerpt, &mut self.provider_code] {
+            if text.contains(secret) {
+                *text = text.replace(secret, "<redacted>");
+                cut(text, EXCERPT);
+            }
+            // Cut short in the middle of it.
+            let most = secret.len().min(text.len());
+            let tail =
+                (4..most).rev().find(|len| secret.get(..*len).is_some_and(|start| text.ends_with(start)));
+            if let Some(len) = tail {
+                text.truncate(text.len() - len);
+            }
+        }
     }
 
     /// As it goes on the wire.

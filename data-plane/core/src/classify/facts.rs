@@ -1,0 +1,529 @@
+//! What an error body says, by its structure: codes, messages, numbers, waits. Nothing is concluded here.
+//!
+//! Only the places where providers put such things are read; content, echoed input, `failed_generation` and the like
+//! are stepped over.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+
+use super::hints;
+use super::json::{Cursor, Raw, Value};
+use super::redact::cut;
+
+/// A body that has more codes than this means none of them.
+const MOST_CODES: usize = 32;
+
+/// What a body looks like, whatever its content type says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shape {
+    #[default]
+    Empty,
+    Html,
+    Text,
+    Json,
+}
+
+/// Where a number was found: the same number means different things in different places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// A word: means the same everywhere.
+    Word,
+    /// `error.code`, `error.type`.
+    Error,
+    /// `code` beside `message`, without `error`.
+    Top,
+    /// `base_resp.status_code`.
+    BaseResp,
+    /// `error_code`.
+    ErrorCode,
+    /// `header.code`.
+    Header,
+    /// `errors[].code`.
+    Errors,
+}
+
+/// A code, type or reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    pub(super) place: Place,
+    pub(super) text: String,
+}
+
+/// Everything read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) shape: Shape,
+    /// The most telling first.
+    pub(super) codes: Vec<Code>,
+    /// The error's own messages, the innermost first.
+    pub(super) messages: Vec<String>,
+    pub(super) param: String,
+    /// A status told inside the body.
+    pub(super) status: Option<u16>,
+    /// An aggregator's `metadata.raw`: what it got from someone else.
+    pub(super) quoted: Option<String>,
+    /// An aggregator says that it is quoting.
+    pub(super) aggregated: bool,
+    /// The caller's input was flagged by moderation.
+    pub(super) flagged: bool,
+    /// A per-day quota was exceeded.
+    pub(super) per_day: bool,
+    /// A quota per model was exceeded.
+    pub(super) per_model: bool,
+    /// A wait in a field of its own, in seconds, and the field's name.
+    pub(super) wait: Option<(f64, &'static str)>,
+    /// `detail` is a list of what is wrong with the request.
+    pub(super) validation: bool,
+    /// There is an `http_code`, as MiniMax has.
+    pub(super) http_code: bool,
+}
+
+impl Facts {
+    /// Of a body already inflated.
+    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
+        let mut facts = Self::default();
+        if let Some(kind) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
+            facts.word(kind.split(':').next().unwrap_or_default());
+        }
+        let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body).trim_ascii();
+        facts.shape = match body.first() {
+            None => Shape::Empty,
+            Some(b'<') => Shape::Html,
+            Some(b'{' | b'[' | b'"') => Shape::Json,
+            Some(_) => Shape::Text,
+        };
+        match facts.shape {
+            Shape::Json => facts.json(&mut Cursor::new(body), true),
+            Shape::Text => facts.message(0, String::from_utf8_lossy(body)),
+            Shape::Empty | Shape::Html => {}
+        }
+        facts
+    }
+
+    /// The error's own message.
+    pub(super) fn first_message(&self) -> &str {
+        self.messages.first().map_or("", String::as_str)
+    }
+
+    /// Whether a word is among the codes, however it is spelt.
+    pub(super) fn has_word(&self, plain: &str) -> bool {
+        self.codes.iter().any(|code| code.place == Place::Word && normalise(&code.text) == plain)
+    }
+
+    fn json(&mut self, cursor: &mut Cursor<'_>, unwrap: bool) {
+        let mut found = Messages::default();
+        match cursor.value() {
+            Value::Object => self.top(cursor, &mut found),
+            Value::Array => {
+                if cursor.item() && cursor.value() == Value::Object {
+                    self.top(cursor, &mut found);
+                }
+            }
+            Value::Str(raw) => found.push(Rank::Error, raw.text().into_owned()),
+            _ => {}
+        }
+        for text in found.sorted() {
+            if !(unwrap && self.unwrapped(&text)) {
+                self.message(self.messages.len(), Cow::Owned(text));
+            }
+        }
+    }
+
+    /// A whole JSON answer inside a message; a message that merely begins with JSON is an echo.
+    fn unwrapped(&mut self, text: &str) -> bool {
+        let text = text.trim();
+        if !text.starts_with(['{', '[']) {
+            return false;
+        }
+        let mut probe = Cursor::new(text.as_bytes());
+        probe.skip();
+        let whole = !probe.broken() && (probe.at_end() || probe.rest().starts_with(b"(request id:"));
+        if !whole {
+            return false;
+        }
+        let mut inner = Self::default();
+        inner.json(&mut Cursor::new(text.as_bytes()), false);
+        if inner.codes.is_empty() && inner.messages.is_empty() {
+            return false;
+        }
+        self.codes.splice(0..0, inner.codes);
+        self.messages.splice(0..0, inner.messages);
+        self.status = self.status.or(inner.status);
+        self.wait = self.wait.or(inner.wait);
+        self.per_day |= inner.per_day;
+        self.per_model |= inner.per_model;
+        true
+    }
+
+    /// The members of the outermost object.
+    fn top(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"error" | b"Error" => match cursor.value() {
+                    Value::Object => self.error(cursor, found, Place::Error, 0),
+                    Value::Str(raw) => {
+                        let text = raw.text();
+                        if text.len() <= 64 && !text.contains(' ') {
+                            self.word(&text);
+                        }
+                        found.push(Rank::ErrorText, text.into_owned());
+                    }
+                    value => cursor.finish(value),
+                },
+                b"errors" => match cursor.value() {
+                    Value::Array => {
+                        let mut first = true;
+                        while cursor.item() {
+                            match cursor.value() {
+                                Value::Object if first => self.error(cursor, found, Place::Errors, 0),
+                                Value::Str(raw) if first => found.push(Rank::Error, raw.text().into_owned()),
+                                value => cursor.finish(value),
+                            }
+                            first = false;
+                        }
+                    }
+                    value => cursor.finish(value),
+                },
+                b"detail" => match cursor.value() {
+                    Value::Object => self.error(cursor, found, Place::Top, 0),
+                    Value::Str(raw) => found.push(Rank::Detail, raw.text().into_owned()),
+                    value => {
+                        self.validation |= value == Value::Array;
+                        cursor.finish(value);
+                    }
+                },
+                b"fault" => self.fault(cursor, found),
+                b"base_resp" => self.numbered(cursor, found, Place::BaseResp),
+                b"header" => self.numbered(cursor, found, Place::Header),
+                b"Response" | b"response" => self.response(cursor, found),
+                b"error_code" => self.code(cursor, Place::ErrorCode),
+                b"code" | b"Code" => self.code(cursor, Place::Top),
+                b"type" | b"status" | b"reason" | b"error_type" | b"errorType" | b"__type" => {
+                    self.code(cursor, Place::Top);
+                }
+                b"message" | b"Message" | b"msg" | b"error_msg" | b"error_message" | b"errorMessage"
+                | b"error_description" => text(cursor, found, Rank::Message),
+                b"title" | b"statusText" => text(cursor, found, Rank::Title),
+                b"metadata" => self.metadata(cursor),
+                b"param" => self.param(cursor),
+                _ => self.other(key, cursor),
+            }
+        }
+    }
+
+    /// The members of an error object.
+    fn error(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages, place: Place, depth: u8) {
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"message" | b"Message" | b"msg" | b"Msg" | b"detail" => text(cursor, found, Rank::Error),
+                b"error" => match cursor.value() {
+                    Value::Object if depth < 2 => self.error(cursor, found, place, depth + 1),
+                    Value::Str(raw) => found.push(Rank::Error, raw.text().into_owned()),
+                    value => cursor.finish(value),
+                },
+                b"code" | b"Code" | b"type" | b"status" | b"reason" | b"error_type" | b"errorType"
+                | b"name" => {
+                    self.code(cursor, place);
+                }
+                b"innererror" | b"inner_error" => match cursor.value() {
+                    Value::Object if depth < 2 => {
+                        // Only its code: its message is often a dump of the request.
+                        let mut unread = Messages::default();
+                        self.error(cursor, &mut unread, place, depth + 1);
+                    }
+                    value => cursor.finish(value),
+                },
+                b"details" => self.details(cursor),
+                b"metadata" => self.metadata(cursor),
+                b"param" => self.param(cursor),
+                _ => self.other(key, cursor),
+            }
+        }
+    }
+
+    /// `error.details` of Google's APIs.
+    fn details(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Array {
+            cursor.finish(opened);
+            return;
+        }
+        while cursor.item() {
+            let value = cursor.value();
+            if value != Value::Object {
+                cursor.finish(value);
+                continue;
+            }
+            let (mut reason, mut info) = (None, false);
+            while let Some(key) = cursor.key() {
+                match key.plain() {
+                    b"@type" => {
+                        if let Value::Str(raw) = scalar(cursor) {
+                            info = raw.text().ends_with("google.rpc.ErrorInfo");
+                        }
+                    }
+                    b"reason" => {
+                        if let Value::Str(raw) = scalar(cursor) {
+                            reason = Some(raw.text().into_owned());
+                        }
+                    }
+                    b"violations" => self.violations(cursor),
+                    b"metadata" => self.metadata(cursor),
+                    _ => self.other(key, cursor),
+                }
+            }
+            if let Some(reason) = reason.filter(|_| info) {
+                self.codes.insert(0, Code { place: Place::Word, text: short(&reason) });
+            }
+        }
+    }
+
+    /// `QuotaFailure.violations`.
+    fn violations(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Array {
+            cursor.finish(opened);
+            return;
+        }
+        while cursor.item() {
+            let value = cursor.value();
+            if value != Value::Object {
+                cursor.finish(value);
+                continue;
+            }
+            while let Some(key) = cursor.key() {
+                if key.plain() == b"quotaId"
+                    && let Value::Str(raw) = scalar(cursor)
+                {
+                    let id = raw.text();
+                    self.per_day |= id.contains("PerDay");
+                    self.per_model |= id.contains("PerModel");
+                } else if key.plain() != b"quotaId" {
+                    cursor.skip();
+                }
+            }
+        }
+    }
+
+    /// An aggregator's account of what happened, or Google's.
+    fn metadata(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"raw" => {
+                    self.aggregated = true;
+                    match cursor.value() {
+                        Value::Str(raw) => self.quoted = Some(raw.text().into_owned()),
+                        value => cursor.finish(value),
+                    }
+                }
+                b"reasons" | b"flagged_input" => {
+                    self.flagged = true;
+                    cursor.skip();
+                }
+                b"error_type" => self.code(cursor, Place::Error),
+                _ => self.other(key, cursor),
+            }
+        }
+    }
+
+    /// `{"fault": {"faultstring", "detail": {"errorcode"}}}` of API gateways.
+    fn fault(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"faultstring" => text(cursor, found, Rank::Error),
+                b"detail" => match cursor.value() {
+                    Value::Object => {
+                        while let Some(key) = cursor.key() {
+                            if key.plain() == b"errorcode" {
+                                self.code(cursor, Place::Error)
+                            } else {
+                                cursor.skip()
+                            }
+                        }
+                    }
+                    value => cursor.finish(value),
+                },
+                _ => cursor.skip(),
+            }
+        }
+    }
+
+    /// An object with a number that is zero when all is well.
+    fn numbered(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages, place: Place) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"status_code" | b"code" => self.code(cursor, place),
+                b"status_msg" | b"message" => text(cursor, found, Rank::Error),
+                _ => cursor.skip(),
+            }
+        }
+    }
+
+    /// `Response.Error` of Tencent's, `response.error` of a failed response.
+    fn response(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"Error" | b"error" | b"ErrorMsg" => match cursor.value() {
+                    Value::Object => self.error(cursor, found, Place::Error, 1),
+                    value => cursor.finish(value),
+                },
+                _ => cursor.skip(),
+            }
+        }
+    }
+
+    /// Members that several objects have: statuses and waits.
+    fn other(&mut self, key: Raw<'_>, cursor: &mut Cursor<'_>) {
+        let name = key.plain();
+        match name {
+            b"status_code" | b"statusCode" | b"http_code" | b"raw_status_code" | b"httpStatus" => {
+                self.http_code |= name == b"http_code";
+                match scalar(cursor) {
+                    Value::Num(number) => self.number(number),
+                    Value::Str(raw) => self.number(&raw.text()),
+                    _ => {}
+                }
+            }
+            _ => match hints::field(name) {
+                Some((field, unit)) => {
+                    let seconds = match scalar(cursor) {
+                        Value::Num(number) => number.parse::<f64>().ok().map(|value| value * unit),
+                        Value::Str(raw) => hints::duration(&raw.text()),
+                        _ => None,
+                    };
+                    if let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) {
+                        self.wait.get_or_insert((seconds, field));
+                    }
+                }
+                None => cursor.skip(),
+            },
+        }
+    }
+
+    fn code(&mut self, cursor: &mut Cursor<'_>, place: Place) {
+        match scalar(cursor) {
+            Value::Num(number) => self.numeric(number, place),
+            Value::Str(raw) => {
+                let text = raw.text();
+                let text = text.trim();
+                if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+                    self.numeric(text, place);
+                } else {
+                    if self.status.is_none() {
+                        self.number(text.split(' ').next().unwrap_or_default());
+                    }
+                    // `com.amazonaws...#ThrottlingException`
+                    self.word(text.rsplit('#').next().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn numeric(&mut self, number: &str, place: Place) {
+        let by_http = matches!(place, Place::Error | Place::Top) && number.len() == 3;
+        if by_http {
+            self.number(number);
+        } else if number != "0" && self.codes.len() < MOST_CODES {
+            self.codes.push(Code { place, text: short(number) });
+        }
+    }
+
+    fn number(&mut self, text: &str) {
+        if let Some(status) = text.trim().parse::<u16>().ok().filter(|status| (400..600).contains(status)) {
+            self.status.get_or_insert(status);
+        }
+    }
+
+    fn word(&mut self, text: &str) {
+        let text = text.trim();
+        if !text.is_empty() && text != "None" && text != "error" && self.codes.len() < MOST_CODES {
+            self.codes.push(Code { place: Place::Word, text: short(text) });
+        }
+    }
+
+    fn param(&mut self, cursor: &mut Cursor<'_>) {
+        if let Value::Str(raw) = scalar(cursor) {
+            self.param = short(&raw.text());
+        }
+    }
+
+    fn message(&mut self, at: usize, text: Cow<'_, str>) {
+        if !text.trim().is_empty() {
+            let at = at.min(self.messages.len());
+            self.messages.insert(at, text.into_owned());
+        }
+    }
+}
+
+/// Messages by where they stood: the innermost is the error's own.
+#[derive(Default)]
+struct Messages(Vec<(Rank, String)>);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Error,
+    Message,
+    ErrorText,
+    Detail,
+    Title,
+}
+
+impl Messages {
+    fn push(&mut self, rank: Rank, text: String) {
+        // A body that repeats itself is not worth more.
+        if self.0.len() < 8 {
+            self.0.push((rank, text));
+        }
+    }
+
+    fn sorted(mut self) -> impl Iterator<Item = String> {
+        self.0.sort_by_key(|(rank, _)| *rank);
+        self.0.into_iter().map(|(_, text)| text)
+    }
+}
+
+fn text(cursor: &mut Cursor<'_>, found: &mut Messages, rank: Rank) {
+    if let Value::Str(raw) = scalar(cursor) {
+        found.push(rank, raw.text().into_owned());
+    }
+}
+
+/// A value that is no container; containers are stepped over.
+fn scalar<'a>(cursor: &mut Cursor<'a>) -> Value<'a> {
+    let value = cursor.value();
+    cursor.finish(value);
+    value
+}
+
+fn short(text: &str) -> String {
+    let mut text = text.chars().filter(|c| !c.is_control()).take(128).collect();
+    cut(&mut text, 128);
+    text
+}
+
+/// A code without case and punctuation: `invalid_api_key`, `InvalidApiKey` and `INVALID-API-KEY` are one.
+pub(super) fn normalise(code: &str) -> String {
+    code.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
+}

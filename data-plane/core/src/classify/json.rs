@@ -1,0 +1,316 @@
+//! A tolerant reader of JSON text: pulls values out of a body without building a tree, skips the rest, and goes as far
+//! as the bytes do, so that a code early in a truncated body is still found.
+//!
+//! Linear in the input, no recursion in [`Cursor::skip`], no allocation but for strings with escapes. It is not a
+//! validator: it notices an early end and brackets that do not pair, and lets smaller sins pass.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+/// Where the reader is. After a fault every further read answers "nothing".
+#[derive(Clone, Debug)]
+pub(super) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    broken: bool,
+    fresh: bool,
+}
+
+/// A value, with containers still to be read: `Object` by [`Cursor::key`], `Array` by [`Cursor::item`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    Object,
+    Array,
+    Str(Raw<'a>),
+    /// As written.
+    Num(&'a str),
+    Bool(bool),
+    Null,
+    /// The text ended or is not JSON here.
+    Broken,
+}
+
+/// A string as it stands between its quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Raw<'a> {
+    bytes: &'a [u8],
+    escaped: bool,
+}
+
+// === impl Cursor ===
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, broken: false, fresh: false }
+    }
+
+    /// Whether something was wrong so far, an early end included.
+    pub(super) fn broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether nothing but white space is left.
+    pub(super) fn at_end(&mut self) -> bool {
+        self.blank();
+        self.at >= self.bytes.len()
+    }
+
+    /// What has not been read yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// The next value; opens a container.
+    pub(super) fn value(&mut self) -> Value<'a> {
+        if self.broken {
+            return Value::Broken;
+        }
+        self.blank();
+        match self.bytes.get(self.at) {
+            Some(b'{') => self.open(Value::Object),
+            Some(b'[') => self.open(Value::Array),
+            Some(b'"') => {
+                self.at += 1;
+                Value::Str(self.string())
+            }
+            Some(b't') => self.word(b"true", Value::Bool(true)),
+            Some(b'f') => self.word(b"false", Value::Bool(false)),
+            Some(b'n') => self.word(b"null", Value::Null),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => self.fail(),
+        }
+    }
+
+    /// The next key of the object that is open, `None` at its end. Its value must then be read or skipped.
+    pub(super) fn key(&mut self) -> Option<Raw<'a>> {
+        if !self.next_member(b'}') {
+            return None;
+        }
+        if self.bytes.get(self.at) != Some(&b'"') {
+            self.fail();
+            return None;
+        }
+        self.at += 1;
+        let key = self.string();
+        self.blank();
+        if self.bytes.get(self.at) != Some(&b':') {
+            self.fail();
+            return None;
+        }
+        self.at += 1;
+        Some(key)
+    }
+
+    /// Whether the array that is open has a further item, to be read or skipped.
+    pub(super) fn item(&mut self) -> bool {
+        self.next_member(b']')
+    }
+
+    /// Steps over one value of any depth.
+    pub(super) fn skip(&mut self) {
+        match self.value() {
+            Value::Object => self.leave(b'}'),
+            Value::Array => self.leave(b']'),
+            _ => {}
+        }
+    }
+
+    /// Steps over what `value`, just read, still holds.
+    pub(super) fn finish(&mut self, value: Value<'_>) {
+        match value {
+            Value::Object => self.leave(b'}'),
+            Value::Array => self.leave(b']'),
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, value: Value<'a>) -> Value<'a> {
+        self.at += 1;
+        self.fresh = true;
+        value
+    }
+
+    fn fail(&mut self) -> Value<'a> {
+        self.broken = true;
+        Value::Broken
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.bytes.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    /// To the start of the next member; false at the end of the container, which is left.
+    fn next_member(&mut self, close: u8) -> bool {
+        if self.broken {
+            return false;
+        }
+        self.blank();
+        let first = std::mem::take(&mut self.fresh);
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte == close => {
+                self.at += 1;
+                false
+            }
+            Some(b',') if !first => {
+                self.at += 1;
+                self.blank();
+                true
+            }
+            Some(_) if first => true,
+            _ => {
+                self.fail();
+                false
+            }
+        }
+    }
+
+    /// From inside a container to behind its end.
+    fn leave(&mut self, close: u8) {
+        self.fresh = false;
+        let mut stack = vec![close];
+        while let Some(&byte) = self.bytes.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'"' => {
+                    self.string();
+                }
+                b'{' => stack.push(b'}'),
+                b'[' => stack.push(b']'),
+                b'}' | b']' => {
+                    if stack.pop() != Some(byte) {
+                        self.fail();
+                        return;
+                    }
+                    if stack.is_empty() {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            if self.broken {
+                return;
+            }
+        }
+        self.fail();
+    }
+
+    /// From behind the opening quote to behind the closing one; what is there when the text ends before that.
+    fn string(&mut self) -> Raw<'a> {
+        let start = self.at;
+        let mut escaped = false;
+        while let Some(found) = self.bytes.get(self.at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+            self.at += found;
+            if self.bytes.get(self.at) == Some(&b'"') {
+                let bytes = self.bytes.get(start..self.at).unwrap_or_default();
+                self.at += 1;
+                return Raw { bytes, escaped };
+            }
+            escaped = true;
+            self.at += 2;
+        }
+        self.at = self.bytes.len();
+        self.fail();
+        Raw { bytes: self.bytes.get(start..).unwrap_or_default(), escaped }
+    }
+
+    fn word(&mut self, word: &[u8], value: Value<'a>) -> Value<'a> {
+        if self.bytes.get(self.at..self.at + word.len()) == Some(word) {
+            self.at += word.len();
+            value
+        } else {
+            self.fail()
+        }
+    }
+
+    fn number(&mut self) -> Value<'a> {
+        let start = self.at;
+        while matches!(self.bytes.get(self.at), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
+            self.at += 1;
+        }
+        let text = self.bytes.get(start..self.at).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        Value::Num(text.unwrap_or_default())
+    }
+}
+
+// === impl Value ===
+
+impl Value<'_> {
+    /// Whether something is there: not null, false, zero, `""`. Containers count as something.
+    pub(super) fn is_set(self) -> bool {
+        match self {
+            Self::Object | Self::Array => true,
+            Self::Str(raw) => !raw.is_empty(),
+            Self::Num(text) => text.parse::<f64>().is_ok_and(|number| number != 0.0),
+            Self::Bool(value) => value,
+            Self::Null | Self::Broken => false,
+        }
+    }
+}
+
+// === impl Raw ===
+
+impl<'a> Raw<'a> {
+    pub(super) fn is_empty(self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Its bytes where they need no decoding: enough to compare with a key.
+    pub(super) fn plain(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Decoded; bad escapes and bad UTF-8 become the replacement character.
+    pub(super) fn text(self) -> Cow<'a, str> {
+        if self.escaped { Cow::Owned(unescape(self.bytes)) } else { String::from_utf8_lossy(self.bytes) }
+    }
+}
+
+fn unescape(bytes: &[u8]) -> String {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(found) = memchr::memchr(b'\\', rest) {
+        let (plain, tail) = rest.split_at(found);
+        out.extend_from_slice(plain);
+        let (decoded, used) = escape(tail);
+        out.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+        rest = tail.get(used..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    match String::from_utf8(out) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    }
+}
+
+/// One escape sequence at the start of `tail`, and its length.
+fn escape(tail: &[u8]) -> (char, usize) {
+    match tail.get(1) {
+        Some(b'n') => ('\n', 2),
+        Some(b't') => ('\t', 2),
+        Some(b'r') => ('\r', 2),
+        Some(b'b') => ('\u{8}', 2),
+        Some(b'f') => ('\u{c}', 2),
+        Some(&byte @ (b'"' | b'\\' | b'/')) => (char::from(byte), 2),
+        Some(b'u') => {
+            let Some(high) = hex4(tail.get(2..6)) else { return (char::REPLACEMENT_CHARACTER, 2) };
+            if (0xD800..0xDC00).contains(&high)
+                && tail.get(6..8) == Some(br"\u")
+                && let Some(low) = hex4(tail.get(8..12))
+                && (0xDC00..0xE000).contains(&low)
+            {
+                let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+                return (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 12);
+            }
+            (char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+        }
+        _ => (char::REPLACEMENT_CHARACTER, 2),
+    }
+}
+
+fn hex4(digits: Option<&[u8]>) -> Option<u32> {
+    let text = std::str::from_utf8(digits?).ok()?;
+    u32::from_str_radix(text, 16).ok()
+}

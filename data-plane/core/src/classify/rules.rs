@@ -1,0 +1,337 @@
+//! The built-in rules: data with ids, tried in order, the first hit wins. The files below hold the data; this one how a
+//! rule is written and looked up.
+//!
+//! Order: quoted and special answers, endpoints and objects, anchored phrases, codes (dead, model, request, overload,
+//! rate), words of unknown codes, status. Within one body an earlier rule beats a later one wherever it stands in the
+//! text.
+
+mod codes;
+mod endpoints;
+mod numbers;
+mod phrases;
+mod special;
+mod status;
+mod words;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use super::facts::{Facts, Place, Shape, normalise};
+use crate::words::{Cause, Class};
+
+/// One rule.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) id: &'static str,
+    /// Whose answers it reads; empty: everybody's. An unknown vendor may be anybody.
+    pub(super) vendors: &'static [&'static str],
+    /// Inclusive ranges of effective statuses; empty: any. Zero: a 2xx answer that names no status.
+    pub(super) on: &'static [(u16, u16)],
+    pub(super) find: Find,
+    pub(super) class: Class,
+    pub(super) cause: Option<Cause>,
+    /// Only a probe makes it true for the fleet.
+    pub(super) confirm: bool,
+}
+
+/// What a rule looks for.
+#[derive(Debug)]
+pub(super) enum Find {
+    /// Codes by spelling-insensitive name; `abc*` and `*abc` match the start and the end.
+    Codes(&'static [&'static str]),
+    /// Numbers in one place of the body.
+    Numbers(Place, &'static [&'static str]),
+    /// The start of the error's own message: `*` is one word or quoted name, `…` up to 80 bytes; a `$` at the end
+    /// means that nothing may follow. ASCII case does not matter.
+    Start(&'static [&'static str]),
+    /// Words of a code nobody listed: one of each set.
+    Words(&'static [&'static [&'static str]]),
+    /// Whatever the function sees.
+    If(fn(&Facts, u16) -> bool),
+}
+
+/// Where a rule hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Hit {
+    /// Its place in the order.
+    pub(super) rule: usize,
+    /// Which of its entries.
+    pub(super) entry: usize,
+    /// Which of the body's codes, where it was one.
+    pub(super) code: Option<usize>,
+}
+
+/// All rules, in order.
+pub(super) fn all() -> &'static [&'static Rule] {
+    &index().rules
+}
+
+const fn rule(id: &'static str, find: Find, class: Class) -> Rule {
+    let confirm = matches!(class, Class::ModelUnavailable);
+    Rule { id, vendors: &[], on: &[], find, class, cause: None, confirm }
+}
+
+const fn dead(id: &'static str, cause: Cause, find: Find) -> Rule {
+    Rule { cause: Some(cause), ..rule(id, find, Class::Disable) }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    const fn of(self, vendors: &'static [&'static str]) -> Self {
+        Self { vendors, ..self }
+    }
+
+    const fn on(self, on: &'static [(u16, u16)]) -> Self {
+        Self { on, ..self }
+    }
+
+    const fn to_confirm(self) -> Self {
+        Self { confirm: true, ..self }
+    }
+
+    fn applies(&self, vendor: Option<&str>, status: u16) -> bool {
+        let of = self.vendors.is_empty() || vendor.is_none_or(|vendor| self.vendors.contains(&vendor));
+        of && (self.on.is_empty() || self.on.iter().any(|(from, to)| (*from..=*to).contains(&status)))
+    }
+}
+
+/// The rules by what they look for, so that a body costs a few look-ups and not a walk over all of them.
+struct Index {
+    rules: Vec<&'static Rule>,
+    words: HashMap<String, Vec<(usize, usize)>>,
+    numbers: HashMap<(Place, &'static str), Vec<(usize, usize)>>,
+    /// Starts and ends of codes.
+    affixes: Vec<(Affix, usize, usize)>,
+    /// Phrases by their first byte in lower case; those that begin with a wildcard under 0.
+    starts: Vec<Vec<(&'static str, usize, usize)>>,
+    word_sets: Vec<usize>,
+    functions: Vec<(usize, fn(&Facts, u16) -> bool)>,
+}
+
+enum Affix {
+    Start(String),
+    End(String),
+}
+
+fn index() -> &'static Index {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(Index::build)
+}
+
+/// Every rule that claims `facts` under `status`, the winner first.
+pub(super) fn hits(facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
+    let index = index();
+    let mut hits: Vec<Hit> = Vec::with_capacity(8);
+    let mut claim = |(rule, entry): (usize, usize), code: Option<usize>| {
+        if index.rules.get(rule).is_some_and(|found| found.applies(vendor, status)) {
+            hits.push(Hit { rule, entry, code });
+        }
+    };
+    for (at, code) in facts.codes.iter().enumerate() {
+        if code.place == Place::Word {
+            let plain = normalise(&code.text);
+            index.words.get(&plain).into_iter().flatten().for_each(|found| claim(*found, Some(at)));
+            for (affix, rule, entry) in &index.affixes {
+                let matched = match affix {
+                    Affix::Start(start) => plain.starts_with(start.as_str()),
+                    Affix::End(end) => plain.ends_with(end.as_str()),
+                };
+                if matched {
+                    claim((*rule, *entry), Some(at));
+                }
+            }
+            let parts = words::split(&code.text);
+            for rule in &index.word_sets {
+                let Some(Find::Words(sets)) = index.rules.get(*rule).map(|rule| &rule.find) else { continue };
+                if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
+                    claim((*rule, 0), Some(at));
+                }
+            }
+        } else {
+            let found = index.numbers.get(&(code.place, code.text.as_str()));
+            found.into_iter().flatten().for_each(|found| claim(*found, Some(at)));
+        }
+    }
+    if facts.shape != Shape::Html {
+        for message in facts.messages.iter().take(4) {
+            let message = message.trim_start();
+            let first = message.as_bytes().first().map_or(0, u8::to_ascii_lowercase);
+            for bucket in [first, 0] {
+                for (pattern, rule, entry) in index.starts.get(usize::from(bucket)).into_iter().flatten() {
+                    if starts(message, pattern) {
+                        claim((*rule, *entry), None);
+                    }
+                }
+                if first == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    for (rule, function) in &index.functions {
+        if function(facts, status) {
+            claim((*rule, 0), None);
+        }
+    }
+    hits.sort_unstable();
+    hits.dedup_by_key(|hit| hit.rule);
+    hits
+}
+
+// === impl Find ===
+
+impl Find {
+    /// The strings in it.
+    pub(super) fn texts(&self) -> &'static [&'static str] {
+        match self {
+            Self::Codes(texts) | Self::Numbers(_, texts) | Self::Start(texts) => texts,
+            Self::Words(_) | Self::If(_) => &[],
+        }
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    fn build() -> Self {
+        let tables = [
+            special::RULES,
+            endpoints::RULES,
+            phrases::RULES,
+            numbers::RULES,
+            codes::RULES,
+            words::RULES,
+            status::RULES,
+        ];
+        let mut index = Self {
+            rules: tables.iter().flat_map(|table| table.iter()).collect(),
+            words: HashMap::new(),
+            numbers: HashMap::new(),
+            affixes: Vec::new(),
+            starts: vec![Vec::new(); 256],
+            word_sets: Vec::new(),
+            functions: Vec::new(),
+        };
+        index.rules.sort_by_key(|rule| order(rule));
+        for at in 0..index.rules.len() {
+            let Some(rule) = index.rules.get(at).copied() else { continue };
+            index.add(at, rule);
+        }
+        index
+    }
+
+    fn add(&mut self, at: usize, rule: &'static Rule) {
+        match &rule.find {
+            Find::Codes(codes) => {
+                for (entry, code) in codes.iter().enumerate() {
+                    if let Some(start) = code.strip_suffix('*') {
+                        self.affixes.push((Affix::Start(normalise(start)), at, entry));
+                    } else if let Some(end) = code.strip_prefix('*') {
+                        self.affixes.push((Affix::End(normalise(end)), at, entry));
+                    } else {
+                        self.words.entry(normalise(code)).or_default().push((at, entry));
+                    }
+                }
+            }
+            Find::Numbers(place, numbers) => {
+                for (entry, number) in numbers.iter().enumerate() {
+                    self.numbers.entry((*place, number)).or_default().push((at, entry));
+                }
+            }
+            Find::Start(patterns) => {
+                for (entry, pattern) in patterns.iter().enumerate() {
+                    let wild = pattern.starts_with(['*', '…']);
+                    let first = if wild {
+                        0
+                    } else {
+                        pattern.bytes().next().map_or(0, |byte| byte.to_ascii_lowercase())
+                    };
+                    if let Some(bucket) = self.starts.get_mut(usize::from(first)) {
+                        bucket.push((pattern, at, entry));
+                    }
+                }
+            }
+            Find::Words(_) => self.word_sets.push(at),
+            Find::If(function) => self.functions.push((at, *function)),
+        }
+    }
+}
+
+/// Tables are in order; among codes and numbers the class orders: what is dead, then the model, the request, overload,
+/// and rates last.
+fn order(rule: &Rule) -> u8 {
+    let by_class = match rule.class {
+        Class::Disable => 0,
+        Class::ModelUnavailable | Class::EndpointMissing => 1,
+        Class::Transparent => 2,
+        Class::Retryable => 3,
+        _ => 4,
+    };
+    match rule.id.split('.').next() {
+        Some("special" | "aggregator") => 0,
+        Some("endpoint" | "object") => 1,
+        Some("phrase") => 2,
+        Some("code" | "number") => 10 + by_class,
+        Some("words") => 20 + by_class,
+        _ => 30,
+    }
+}
+
+/// Whether `message` begins as `pattern` says.
+pub(super) fn starts(message: &str, pattern: &str) -> bool {
+    let (mut text, mut pattern) = (message, pattern);
+    loop {
+        let literal = pattern.find(['*', '…', '$']).unwrap_or(pattern.len());
+        let (part, rest) = pattern.split_at(literal);
+        let Some(after) = strip(text, part) else { return false };
+        text = after;
+        let mut chars = rest.chars();
+        let wild = chars.next();
+        pattern = chars.as_str();
+        match wild {
+            None => return true,
+            Some('$') => return text.trim_end_matches(['.', ' ', '\n', '!', '。']).is_empty(),
+            Some('*') => text = text.get(name(text)..).unwrap_or_default(),
+            Some(_) => {
+                let next =
+                    pattern.get(..pattern.find(['*', '…', '$']).unwrap_or(pattern.len())).unwrap_or_default();
+                let reach = (0..=text.len().min(80)).filter(|at| text.is_char_boundary(*at));
+                let Some(at) =
+                    reach.into_iter().find(|at| text.get(*at..).is_some_and(|t| strip(t, next).is_some()))
+                else {
+                    return false;
+                };
+                text = text.get(at..).unwrap_or_default();
+            }
+        }
+    }
+}
+
+fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let start = text.get(..prefix.len())?;
+    if start.eq_ignore_ascii_case(prefix) { text.get(prefix.len()..) } else { None }
+}
+
+/// The length of one word, or of one name in quotes or brackets, at most 200 bytes.
+fn name(text: &str) -> usize {
+    let close = match text.chars().next() {
+        Some(quote @ ('\'' | '"' | '`')) => Some(quote),
+        Some('“') => Some('”'),
+        Some('‘') => Some('’'),
+        Some('[') => Some(']'),
+        Some('<') => Some('>'),
+        Some('(') => Some(')'),
+        _ => None,
+    };
+    let end = match close {
+        Some(close) => {
+            text.char_indices().skip(1).find(|(_, c)| *c == close).map(|(at, c)| at + c.len_utf8())
+        }
+        None => Some(text.find([' ', '\n', ',', '，']).unwrap_or(text.len())),
+    };
+    end.filter(|end| *end <= 200).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! What is left to the status: every answer ends here at the latest. A probe confirms what these condemn.
+
+use super::{Find, Rule, dead, rule};
+use crate::classify::facts::{Facts, Shape};
+use crate::words::{Cause, Class};
+
+pub(super) static RULES: &[Rule] = &[
+    rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
+    rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
+    dead("status.payment", Cause::Quota, Find::If(|_, _| true)).to_confirm().on(&[(402, 402), (412, 412)]),
+    dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).to_confirm().on(&[(401, 401)]),
+    dead("status.forbidden", Cause::Credential, Find::If(is_json)).to_confirm().on(&[(403, 403)]),
+    rule("status.forbidden_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
+        .on(&[(403, 403)]),
+    rule("status.model_named", Find::If(names_model), Class::ModelUnavailable).on(&[(404, 404)]),
+    rule("status.not_found", Find::If(is_json), Class::EndpointMissing).on(&[(404, 404)]),
+    rule("status.not_found_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
+        .on(&[(404, 404)]),
+    rule("status.rate", Find::If(|_, _| true), Class::Throttle).on(&[(429, 429)]),
+    rule("status.transient", Find::If(|_, _| true), Class::Retryable).on(&[(408, 409), (423, 425)]),
+    rule("status.request", Find::If(|_, _| true), Class::Transparent).on(&[(400, 499)]),
+    rule("status.server", Find::If(|_, _| true), Class::Retryable),
+];
+
+/// A JSON body with something in it.
+fn is_json(facts: &Facts, _status: u16) -> bool {
+    facts.shape == Shape::Json
+}
+
+/// `error code: 1010`
+fn cloudflare_text(facts: &Facts, _status: u16) -> bool {
+    facts.shape == Shape::Text
+        && facts.first_message().trim().get(..11).is_some_and(|s| s.eq_ignore_ascii_case("error code:"))
+}
+
+/// A 404 whose code, parameter or message is about a model.
+fn names_model(facts: &Facts, _status: u16) -> bool {
+    if facts.shape != Shape::Json {
+        return false;
+    }
+    let named = |text: &str| {
+        let text = text.get(..text.len().min(300)).unwrap_or(text).to_ascii_lowercase();
+        ["model", "deployment", "模型", "engine"].iter().any(|word| text.contains(word))
+    };
+    facts.param == "model"
+        || facts.codes.iter().any(|code| named(&code.text))
+        || facts.messages.iter().take(3).any(|message| named(message))
+}

@@ -1,0 +1,161 @@
+//! Codes that nobody listed, read by their words: `account_credits_depleted` is money. What they condemn a probe has to
+//! confirm.
+
+use super::{Find, Rule, dead, rule};
+use crate::words::{Cause, Class};
+
+const BAD: &[&str] = &[
+    "invalid",
+    "incorrect",
+    "expired",
+    "revoked",
+    "disabled",
+    "deactivated",
+    "suspended",
+    "banned",
+    "blocked",
+    "leaked",
+    "missing",
+];
+
+pub(super) static RULES: &[Rule] = &[
+    dead(
+        "words.balance",
+        Cause::Quota,
+        Find::Words(&[
+            &[
+                "balance",
+                "credit",
+                "credits",
+                "billing",
+                "payment",
+                "funds",
+                "account",
+                "subscription",
+                "arrears",
+                "arrear",
+            ],
+            &[
+                "insufficient",
+                "exhausted",
+                "depleted",
+                "overdue",
+                "arrears",
+                "arrear",
+                "empty",
+                "inactive",
+                "unpaid",
+                "enough",
+                "low",
+                "expired",
+                "required",
+            ],
+        ]),
+    )
+    .to_confirm(),
+    dead("words.api_key", Cause::Credential, Find::Words(&[&["api"], &["key"], BAD])).to_confirm(),
+    dead(
+        "words.account",
+        Cause::Credential,
+        Find::Words(&[
+            &["apikey", "credential", "credentials", "authentication", "account", "organization", "org"],
+            BAD,
+        ]),
+    )
+    .to_confirm(),
+    rule(
+        "words.model",
+        Find::Words(&[
+            &["model", "deployment"],
+            &[
+                "unknown",
+                "invalid",
+                "unsupported",
+                "unavailable",
+                "deprecated",
+                "decommissioned",
+                "retired",
+                "removed",
+                "disabled",
+                "denied",
+                "forbidden",
+                "found",
+                "exist",
+                "supported",
+                "available",
+                "allowed",
+            ],
+        ]),
+        Class::ModelUnavailable,
+    ),
+    rule(
+        "words.request",
+        Find::Words(&[
+            &["context", "prompt", "input", "content", "moderation", "safety", "sensitive"],
+            &[
+                "length",
+                "long",
+                "exceeded",
+                "exceeds",
+                "blocked",
+                "filtered",
+                "violation",
+                "flagged",
+                "risk",
+                "unsafe",
+                "detected",
+                "rejected",
+            ],
+        ]),
+        Class::Transparent,
+    ),
+    rule(
+        "words.overload",
+        Find::Words(&[&["overloaded", "overload", "busy", "saturated", "saturation"]]),
+        Class::Retryable,
+    ),
+    rule(
+        "words.rate",
+        Find::Words(&[
+            &[
+                "rate",
+                "ratelimit",
+                "rpm",
+                "tpm",
+                "qps",
+                "concurrency",
+                "concurrent",
+                "frequency",
+                "throttled",
+                "throttle",
+            ],
+            &["limit", "limited", "exceeded", "exceed", "reached", "throttled", "throttle", "ratelimit"],
+        ]),
+        Class::Throttle,
+    )
+    .on(&[(0, 412), (414, 599)]),
+];
+
+/// The words of a code, in lower case: at punctuation and where capitals begin.
+pub(super) fn split(code: &str) -> Vec<String> {
+    // Sentences are not codes.
+    if code.contains(' ') || code.len() > 64 {
+        return Vec::new();
+    }
+    let mut words: Vec<String> = Vec::new();
+    let (mut word, mut lower) = (String::new(), false);
+    for c in code.chars() {
+        let starts = c.is_ascii_uppercase() && lower;
+        if (starts || !c.is_ascii_alphanumeric()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        lower = c.is_ascii_lowercase();
+        if c.is_ascii_alphanumeric() {
+            word.push(c.to_ascii_lowercase());
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}

@@ -1,0 +1,225 @@
+//! Whether a 2xx answer, or an event of a stream, is an error: by its outermost structure only. What a model wrote is
+//! stepped over, not searched.
+
+use super::json::{Cursor, Value};
+use crate::words::Endpoint;
+
+/// What the outermost structure says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outline {
+    /// It is one whole JSON value.
+    pub(super) whole: bool,
+    /// It is an object.
+    pub(super) object: bool,
+    /// It says that it is an error, and holds no content beside that.
+    pub(super) error: bool,
+    /// `choices` is null or empty.
+    pub(super) no_choices: bool,
+}
+
+/// Reads the members of the outermost object; linear, whatever they hold.
+pub(super) fn outline(body: &[u8]) -> Outline {
+    let mut cursor = Cursor::new(body);
+    let mut seen = Seen::default();
+    let first = cursor.value();
+    match first {
+        Value::Object => members(&mut cursor, &mut seen),
+        // Google's streams come as arrays; an array of errors is one error.
+        Value::Array => {
+            if cursor.item() {
+                match cursor.value() {
+                    Value::Object => members(&mut cursor, &mut seen),
+                    value => cursor.finish(value),
+                }
+                while cursor.item() {
+                    cursor.skip();
+                }
+            }
+        }
+        value => cursor.finish(value),
+    }
+    let whole = !cursor.broken() && cursor.at_end();
+    let error = seen.certain || ((seen.error || seen.failed) && !seen.content);
+    Outline { whole, object: first == Value::Object, error, no_choices: seen.no_choices }
+}
+
+#[derive(Default)]
+struct Seen {
+    /// An error beside which content would speak against it.
+    error: bool,
+    /// `success: false`, with something said about it.
+    failed: bool,
+    /// The type itself says so.
+    certain: bool,
+    content: bool,
+    no_choices: bool,
+}
+
+fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
+    let (mut success_false, mut said) = (false, false);
+    while let Some(key) = cursor.key() {
+        match key.plain() {
+            b"error" => {
+                let value = cursor.value();
+                seen.error |= match value {
+                    // `{}` is not one.
+                    Value::Object => {
+                        let filled = !cursor.rest().trim_ascii_start().starts_with(b"}");
+                        cursor.finish(value);
+                        filled
+                    }
+                    Value::Array => {
+                        cursor.finish(value);
+                        false
+                    }
+                    Value::Str(raw) => !raw.is_empty(),
+                    _ => false,
+                };
+            }
+            b"object" => seen.certain |= matches!(scalar(cursor), Value::Str(raw) if raw.plain() == b"error"),
+            b"type" => {
+                let value = scalar(cursor);
+                seen.certain |=
+                    matches!(value, Value::Str(raw) if matches!(raw.plain(), b"error" | b"response.failed"));
+            }
+            b"base_resp" => seen.error |= numbered(cursor, b"status_code"),
+            b"header" => seen.error |= numbered(cursor, b"code"),
+            b"error_code" => {
+                let value = scalar(cursor);
+                seen.error |= value.is_set() && !matches!(value, Value::Str(raw) if raw.plain() == b"0");
+            }
+            b"Response" => seen.error |= has_error(cursor),
+            b"success" => success_false |= scalar(cursor) == Value::Bool(false),
+            b"errors" => {
+                let value = cursor.value();
+                said |= value == Value::Array && !cursor.rest().trim_ascii_start().starts_with(b"]");
+                cursor.finish(value);
+            }
+            // Only where `success` is false does this mean anything.
+            b"msg" | b"message" | b"error_msg" => {
+                said |= matches!(scalar(cursor), Value::Str(raw) if !raw.is_empty());
+            }
+            b"choices" => {
+                let value = cursor.value();
+                let empty = match value {
+                    Value::Null => true,
+                    Value::Array => cursor.rest().trim_ascii_start().starts_with(b"]"),
+                    _ => false,
+                };
+                seen.no_choices |= empty;
+                if !empty {
+                    seen.content |= content(cursor, value);
+                }
+            }
+            b"candidates" | b"content" | b"output" | b"data" | b"delta" => {
+                let value = cursor.value();
+                seen.content |= content(cursor, value);
+            }
+            _ => cursor.skip(),
+        }
+    }
+    seen.failed |= success_false && said;
+}
+
+/// A number (or a string that is no "0") in an object.
+fn numbered(cursor: &mut Cursor<'_>, name: &[u8]) -> bool {
+    let value = cursor.value();
+    if value != Value::Object {
+        cursor.finish(value);
+        return false;
+    }
+    let mut set = false;
+    while let Some(key) = cursor.key() {
+        let value = scalar(cursor);
+        if key.plain() == name {
+            set = value.is_set() && !matches!(value, Value::Str(raw) if raw.plain() == b"0");
+        }
+    }
+    set
+}
+
+/// `{"Error": {...}}`
+fn has_error(cursor: &mut Cursor<'_>) -> bool {
+    let value = cursor.value();
+    if value != Value::Object {
+        cursor.finish(value);
+        return false;
+    }
+    let mut found = false;
+    while let Some(key) = cursor.key() {
+        let value = cursor.value();
+        if matches!(key.plain(), b"Error" | b"ErrorMsg") {
+            found |= value == Value::Object && !cursor.rest().trim_ascii_start().starts_with(b"}");
+        }
+        cursor.finish(value);
+    }
+    found
+}
+
+/// Whether `value`, just read, holds anything a model made: a non-empty string in a place for text, or tool calls.
+/// Stops looking at the first, and below eight levels.
+fn content(cursor: &mut Cursor<'_>, value: Value<'_>) -> bool {
+    look(cursor, value, 0)
+}
+
+fn look(cursor: &mut Cursor<'_>, value: Value<'_>, depth: u8) -> bool {
+    let mut found = false;
+    match value {
+        Value::Object if depth < 8 => {
+            while let Some(key) = cursor.key() {
+                let value = cursor.value();
+                let place = matches!(
+                    key.plain(),
+                    b"content"
+                        | b"text"
+                        | b"reasoning"
+                        | b"reasoning_content"
+                        | b"refusal"
+                        | b"thinking"
+                        | b"arguments"
+                        | b"partial_json"
+                        | b"embedding"
+                        | b"b64_json"
+                        | b"url"
+                        | b"name"
+                );
+                found |= match value {
+                    Value::Str(raw) => place && !raw.is_empty(),
+                    _ if found => {
+                        cursor.finish(value);
+                        true
+                    }
+                    _ => look(cursor, value, depth + 1),
+                };
+            }
+        }
+        Value::Array if depth < 8 => {
+            while cursor.item() {
+                let value = cursor.value();
+                found |= match value {
+                    Value::Num(_) => true,
+                    Value::Str(raw) => depth == 0 && !raw.is_empty(),
+                    _ if found => {
+                        cursor.finish(value);
+                        true
+                    }
+                    _ => look(cursor, value, depth + 1),
+                };
+            }
+        }
+        Value::Str(raw) => found = !raw.is_empty(),
+        value => cursor.finish(value),
+    }
+    found
+}
+
+fn scalar<'a>(cursor: &mut Cursor<'a>) -> Value<'a> {
+    let value = cursor.value();
+    cursor.finish(value);
+    value
+}
+
+/// Whether an answer without choices is no answer.
+pub(super) fn needs_choices(endpoint: Option<Endpoint>) -> bool {
+    matches!(endpoint, Some(Endpoint::ChatCompletions | Endpoint::Completions))
+}

@@ -1,0 +1,227 @@
+//! One case: an answer as a provider sent it, and its right reading.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use spareline_core::classify::{Evidence, Input, Rules, StreamFault, Verdict, classify};
+use spareline_core::words::{Class, Endpoint, Provider};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) id: String,
+    pub(crate) vendor: String,
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) stream: bool,
+    pub(crate) body: String,
+    /// The bytes sent, where they are not `body`.
+    pub(crate) bytes: Option<Vec<u8>>,
+    pub(crate) class: String,
+    pub(crate) scope: String,
+    pub(crate) also_ok: Vec<String>,
+    pub(crate) retry_after_s: Option<f64>,
+    pub(crate) error_event: Option<usize>,
+    pub(crate) note: String,
+}
+
+/// How a case was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) class: Class,
+    pub(crate) scope: String,
+    pub(crate) rule: String,
+    pub(crate) also: Vec<String>,
+    pub(crate) code: String,
+    pub(crate) wait: Option<f64>,
+    pub(crate) event: Option<usize>,
+}
+
+/// All cases of both files.
+pub(crate) fn all() -> Vec<Case> {
+    ["upstream.jsonl", "extra.jsonl"].iter().flat_map(|file| load(file)).collect()
+}
+
+fn load(file: &str) -> Vec<Case> {
+    let path = format!("{}/../../tests/data/corpus/{file}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| Case::parse(&serde_json::from_str(line).unwrap()))
+        .collect()
+}
+
+impl Case {
+    fn parse(line: &Value) -> Self {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        let headers = line["headers"].as_object().unwrap().iter().map(|(name, value)| {
+            let name = HeaderName::try_from(name.as_str()).unwrap();
+            (name, HeaderValue::from_str(value.as_str().unwrap()).unwrap())
+        });
+        Self {
+            id: text("id"),
+            vendor: text("provider"),
+            status: u16::try_from(line["status"].as_u64().unwrap()).unwrap(),
+            headers: headers.collect(),
+            stream: line["stream"].as_bool().unwrap(),
+            body: text("body"),
+            bytes: None,
+            class: text("class"),
+            scope: text("scope"),
+            also_ok: line["also_ok"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|v| v.as_str().unwrap().to_owned())
+                .collect(),
+            retry_after_s: line["retry_after_s"].as_f64(),
+            error_event: line["error_event"].as_u64().map(|at| usize::try_from(at).unwrap()),
+            note: text("note"),
+        }
+    }
+
+    pub(crate) fn body_bytes(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or(self.body.as_bytes())
+    }
+
+    fn dialect(&self) -> Provider {
+        match self.vendor.as_str() {
+            "openai" | "openai-responses" => Provider::OpenAi,
+            "anthropic" => Provider::Anthropic,
+            "azure" => Provider::AzureOpenAi,
+            _ => Provider::OpenAiCompatible,
+        }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        if self.vendor == "openai-responses" {
+            Endpoint::Responses
+        } else if self.vendor.contains("anthropic") {
+            Endpoint::Messages
+        } else {
+            Endpoint::ChatCompletions
+        }
+    }
+
+    /// Reads it; `known`: with its dialect and vendor, else as from anybody.
+    pub(crate) fn read(&self, known: bool) -> Read {
+        let input = |evidence| Input {
+            provider: if known { self.dialect() } else { Provider::OpenAiCompatible },
+            vendor: known.then_some(self.vendor.as_str()),
+            endpoint: Some(if known { self.endpoint() } else { Endpoint::ChatCompletions }),
+            stream: self.stream,
+            evidence,
+        };
+        let rules = Rules::builtin();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_780_000_000);
+        let (status, headers) = (self.status, &self.headers);
+        let events = self
+            .headers
+            .get("content-type")
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        if !(self.stream && events) {
+            return Read::of(
+                &classify(
+                    &input(Evidence::Response { status, headers, body: self.body_bytes() }),
+                    &rules,
+                    now,
+                ),
+                None,
+            );
+        }
+        let events = events_of(&self.body);
+        for (at, (event, data)) in events.iter().enumerate() {
+            let event = event.as_deref();
+            let verdict = classify(
+                &input(Evidence::Event { status, headers, event, data: data.as_bytes() }),
+                &rules,
+                now,
+            );
+            if verdict.class != Class::Ok {
+                return Read::of(&verdict, Some(at + 1));
+            }
+        }
+        let fault = if self.class == "ok" { None } else { Some(StreamFault::Empty) };
+        match fault {
+            Some(fault) => Read::of(&classify(&input(Evidence::Stream(fault)), &rules, now), None),
+            None => Read {
+                class: Class::Ok,
+                scope: "request".into(),
+                rule: "ok".into(),
+                also: vec![],
+                code: String::new(),
+                wait: None,
+                event: None,
+            },
+        }
+    }
+
+    /// Compares as the corpus' README says: strict on the class where `also_ok` is absent, on the scope where the class
+    /// takes something out, on the hint where the class is the one expected.
+    pub(crate) fn check(&self, got: &Read) -> Result<(), String> {
+        let class = got.class.as_str();
+        if class != self.class {
+            return if self.also_ok.iter().any(|also| also == class) { Ok(()) } else { Err("class".into()) };
+        }
+        let wanted = match self.class.as_str() {
+            "disable" => Some("credential"),
+            "model_unavailable" => Some("ability"),
+            "endpoint_missing" => Some("endpoint"),
+            "transparent" => Some("request"),
+            "retryable" if self.scope == "none" => Some("none"),
+            _ => None,
+        };
+        if wanted.is_some_and(|wanted| wanted != got.scope) {
+            return Err("scope".into());
+        }
+        let same = match (self.retry_after_s, got.wait) {
+            (None, None) => true,
+            (Some(wanted), Some(got)) => (wanted - got).abs() < 0.001,
+            _ => false,
+        };
+        if !same {
+            return Err(format!("retry_after: expected {:?}, got {:?}", self.retry_after_s, got.wait));
+        }
+        if self.error_event.is_some() && got.event != self.error_event {
+            return Err(format!("error event: expected {:?}, got {:?}", self.error_event, got.event));
+        }
+        Ok(())
+    }
+}
+
+impl Read {
+    fn of(verdict: &Verdict, event: Option<usize>) -> Self {
+        Self {
+            class: verdict.class,
+            scope: verdict.scope.to_string(),
+            rule: verdict.rule.to_string(),
+            also: verdict.also.iter().map(ToString::to_string).collect(),
+            code: verdict.provider_code.clone(),
+            wait: verdict.retry_after.as_ref().map(|hint| hint.read.as_secs_f64()),
+            event,
+        }
+    }
+}
+
+/// Names and data of the events that carry data and are not `[DONE]`; an unfinished one at the end does not count.
+fn events_of(body: &str) -> Vec<(Option<String>, String)> {
+    let body = body.replace("\r\n", "\n");
+    let mut events = Vec::new();
+    let blocks: Vec<_> = body.split("\n\n").collect();
+    for block in blocks.iter().take(blocks.len().saturating_sub(1)) {
+        let mut name = None;
+        let mut data = Vec::new();
+        for line in block.lines() {
+            if let Some(value) = line.strip_prefix("event:") {
+                name = Some(value.trim_start().to_owned());
+            } else if let Some(value) = line.strip_prefix("data:") {
+                data.push(value.strip_prefix(' ').unwrap_or(value));
+            }
+        }
+        let data = data.join("\n");
+        if !data.is_empty() && data != "[DONE]" {
+            events.push((name, data));
+        }
+    }
+    events
+}
