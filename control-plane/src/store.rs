@@ -14,8 +14,10 @@ mod connect;
 mod credentials;
 mod error;
 mod events;
+mod facts;
 mod health;
 mod json;
+mod last;
 mod listen;
 mod load;
 mod policies;
@@ -34,6 +36,7 @@ pub use connect::{Store, StoreOptions};
 pub use credentials::NewCredential;
 pub use error::{StoreError, Violation};
 pub use events::EventFilter;
+pub use health::HealthResult;
 pub use listen::{Hint, Listener};
 pub use load::{ChangeSet, Changes, Head, Snapshot};
 pub use probes::{Claim, ProbeResult};
@@ -41,7 +44,7 @@ pub use proxies::ProxyRow;
 pub use read::{ChannelFilter, Page};
 pub use statuses::Enabled;
 pub use tx::{Request, Tx, Work, Written};
-pub use verdicts::{HealthResult, VerdictsResult};
+pub use verdicts::VerdictsResult;
 
 /// A result of the store.
 pub type Result<T> = std::result::Result<T, StoreError>;

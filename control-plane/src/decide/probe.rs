@@ -220,7 +220,7 @@ fn inconclusive(status: Status, now: OffsetDateTime, jitter: f64) -> ProbeChange
 
 /// The pause before the next probe after `failed` failed ones, +-10 % by `jitter` in 0..1:
 /// 60 s doubling to 1 h; for `unhealthy` 10 s, x1.5, cap 20 s.
-pub fn pause(cause: Cause, failed: u32, jitter: f64) -> Duration {
+pub(super) fn pause(cause: Cause, failed: u32, jitter: f64) -> Duration {
     let (first, factor, cap) = match cause {
         Cause::Unhealthy => (10.0, 1.5_f64, 20.0),
         _ => (60.0, 2.0, 3600.0),

@@ -9,9 +9,9 @@ use time::OffsetDateTime;
 use super::{FleetRules, Pending, State, Status, rank};
 
 /// A verdict older than this when it arrives is confirmed by a probe first.
-pub const OLD: Duration = Duration::from_secs(300);
+pub(super) const OLD: Duration = Duration::from_secs(300);
 /// The shortest and the longest hint that is believed.
-pub const HINT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
+pub(super) const HINT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
 
 /// What a proxy says.
 #[derive(Clone, Debug)]

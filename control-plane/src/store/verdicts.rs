@@ -1,9 +1,18 @@
-//! Reports of proxies: verdicts and health tallies, each counted once.
+//! Verdicts of proxies: each answered once, in one transaction for those that change something.
 
-use spareline_core::Subject;
-use spareline_proto::dataplane::v1 as dp;
+use std::collections::HashMap;
 
-use super::{Result, Store};
+use serde_json::{Value, json};
+use spareline_core::{Cause, Subject};
+use spareline_proto::{dataplane::v1 as dp, registry::v1 as pb};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::events::Item;
+use super::facts::{self, Book};
+use super::rows::{self, Key};
+use super::{Result, Store, Tx, json as proto_json};
+use crate::decide::{self, Budget, Decision, Disposition, VerdictInput};
 
 /// What became of a batch of verdicts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,17 +24,25 @@ pub struct VerdictsResult {
     /// The revision of the change, if any was applied.
     pub revision: Option<i64>,
     /// What was taken out or extended, for the log.
-    pub applied: Vec<(Subject, spareline_proto::registry::v1::Status)>,
+    pub applied: Vec<(Subject, pb::Status)>,
 }
 
-/// What became of a batch of tallies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HealthResult {
-    /// Something crossed the threshold and waits for a probe: wake the prober now.
-    pub probe_now: bool,
-    /// The batch was counted before.
-    pub repeated: bool,
+/// One verdict of the batch that has no answer yet.
+struct Open<'b> {
+    id: Uuid,
+    subject: Subject,
+    verdict: &'b dp::Verdict,
+    input: VerdictInput,
 }
+
+/// An answer with what is kept of it.
+struct Answer {
+    disposition: Disposition,
+    status_revision: i64,
+    fence: i64,
+}
+
+type Answers = HashMap<Uuid, (Disposition, i64)>;
 
 impl Store {
     /// Answers a batch of verdicts: reads first, and takes the head lock only for those that may change something. The same
@@ -34,17 +51,227 @@ impl Store {
     /// # Errors
     /// `Unavailable`: nothing was counted, send it again.
     pub async fn apply_verdicts(&self, batch: &dp::ReportVerdictsRequest) -> Result<VerdictsResult> {
-        let _ = batch;
-        todo!()
+        let mut out = VerdictsResult::default();
+        let actor = format!("proxy:{}", batch.proxy_id);
+        let ids: Vec<Option<Uuid>> =
+            batch.verdicts.iter().map(|v| Uuid::parse_str(&v.verdict_id).ok()).collect();
+        let mut conn = self.reports.acquire().await?;
+        let mut answers = known(&mut conn, &ids.iter().flatten().copied().collect::<Vec<_>>()).await?;
+        let mut open = Vec::new();
+        for (verdict, id) in batch.verdicts.iter().zip(&ids) {
+            let Some(id) = *id else { continue };
+            let repeated = answers.contains_key(&id) || open.iter().any(|o: &Open<'_>| o.id == id);
+            let Some(subject) = rows::subject_of(verdict.subject.as_ref()).filter(|_| !repeated) else {
+                continue;
+            };
+            open.push(Open { id, subject, verdict, input: input(verdict, &actor) });
+        }
+
+        // Without the lock: most verdicts of a storm repeat what is known.
+        let subjects: Vec<Subject> = open.iter().map(|o| o.subject.clone()).collect();
+        let book = Book::read(&mut conn, &subjects).await?;
+        let unlimited = Budget { out: 0, allowed: u64::MAX };
+        let (mut changing, mut settled) = (Vec::new(), Vec::new());
+        for one in open {
+            let facts = book.facts(&one.subject, &batch.epoch, unlimited);
+            let decision = decide::verdict(&one.input, &facts, &book.rules, book.now, jitter());
+            if decision.changes() {
+                changing.push(one);
+            } else {
+                let fence = book.fence(&one.subject);
+                settled.push((one, Answer { disposition: decision.disposition, status_revision: 0, fence }));
+            }
+        }
+        keep(&mut conn, batch, &settled, &mut answers).await?;
+        drop(conn);
+
+        if !changing.is_empty() {
+            self.apply(batch, &actor, changing, &mut answers, &mut out).await?;
+        }
+        out.results = batch
+            .verdicts
+            .iter()
+            .zip(ids)
+            .map(|(verdict, id)| {
+                let unknown = (Disposition::UnknownSubject, 0);
+                let (disposition, status_revision) =
+                    id.and_then(|id| answers.get(&id).copied()).unwrap_or(unknown);
+                dp::VerdictResult {
+                    verdict_id: verdict.verdict_id.clone(),
+                    disposition: disposition.into(),
+                    status_revision,
+                }
+            })
+            .collect();
+        Ok(out)
     }
 
-    /// Counts a batch of tallies. Crossing the lower threshold flags a subject, the upper one asks for a probe; neither
-    /// takes anything out nor brings anything back.
-    ///
-    /// # Errors
-    /// `Unavailable`: nothing was counted, send it again.
-    pub async fn report_health(&self, batch: &dp::ReportHealthRequest) -> Result<HealthResult> {
-        let _ = batch;
-        todo!()
+    /// Under the lock: decides again, in order, each on what the ones before it did.
+    async fn apply(
+        &self,
+        batch: &dp::ReportVerdictsRequest,
+        actor: &str,
+        changing: Vec<Open<'_>>,
+        answers: &mut Answers,
+        out: &mut VerdictsResult,
+    ) -> Result<()> {
+        let mut tx = self.begin(actor).await?;
+        let ids: Vec<Uuid> = changing.iter().map(|o| o.id).collect();
+        answers.extend(known(tx.conn(), &ids).await?);
+        let subjects: Vec<Subject> = changing.iter().map(|o| o.subject.clone()).collect();
+        let mut book = Book::read(tx.conn(), &subjects).await?;
+        book.now = tx.now;
+        let mut settled = Vec::new();
+        let mut probe_now = false;
+        let mut applied = Vec::new();
+        for one in changing {
+            if answers.contains_key(&one.id) {
+                continue; // the same batch came twice at once
+            }
+            let budget = facts::budget(tx.conn(), &book.rules).await?;
+            let facts = book.facts(&one.subject, &batch.epoch, budget);
+            let decision = decide::verdict(&one.input, &facts, &book.rules, tx.now, jitter());
+            let fence = book.fence(&one.subject);
+            let disposition = decision.disposition;
+            probe_now |= decision.pend.is_some();
+            let published = tx.carry_out(&one, decision, &mut book).await?;
+            let status_revision = published.as_ref().map_or(0, |s| s.revision);
+            applied.extend(published.map(|status| (one.subject.clone(), status)));
+            settled.push((one, Answer { disposition, status_revision, fence }));
+        }
+        keep(tx.conn(), batch, &settled, answers).await?;
+        let (revision, changed) = self.end(tx).await?;
+        out.revision = changed.then_some(revision);
+        out.probe_now |= probe_now;
+        out.applied.extend(applied);
+        Ok(())
     }
+}
+
+impl Tx {
+    async fn carry_out(
+        &mut self,
+        one: &Open<'_>,
+        decision: Decision,
+        book: &mut Book,
+    ) -> Result<Option<pb::Status>> {
+        let detail = json!({
+            "verdict_id": one.verdict.verdict_id,
+            "observed_revision": one.verdict.observed_revision,
+        });
+        if let Some(next) = decision.write {
+            let kind = if next.cause == Some(Cause::Throttled) {
+                "subject.throttled"
+            } else {
+                "subject.auto_disabled"
+            };
+            let message = self.publish(kind, &one.subject, &next, detail).await?;
+            let next = decide::Status { revision: self.revision, ..next };
+            book.statuses.insert(one.subject.clone(), next);
+            return Ok(Some(message));
+        }
+        if let Some(next) = decision.pend {
+            rows::put(self.conn(), &one.subject, &next).await?;
+            if decision.disposition == Disposition::Suppressed {
+                let channels = self.channels_beside(&one.subject).await?;
+                let mut detail = detail;
+                detail["cause"] = one.input.cause.map(Cause::as_str).into();
+                detail["reason"] = next.pending.as_ref().map(|p| p.reason.clone()).into();
+                self.event("verdict.suppressed", Item::None(one.subject.clone()), channels, detail);
+            }
+            book.statuses.insert(one.subject.clone(), next);
+        }
+        Ok(None)
+    }
+}
+
+fn input(verdict: &dp::Verdict, actor: &str) -> VerdictInput {
+    let duration = |d: Option<prost_types::Duration>| {
+        // Negative: its time is over.
+        d.map(|d| std::time::Duration::try_from(d).unwrap_or_default())
+    };
+    VerdictInput {
+        cause: rows::cause_of(verdict.cause),
+        observed_revision: verdict.observed_revision,
+        confirm: verdict.confirm,
+        retry_after: duration(verdict.retry_after),
+        age: duration(verdict.age).unwrap_or_default(),
+        actor: actor.to_owned(),
+        evidence: verdict.evidence.clone(),
+    }
+}
+
+/// In 0..1.
+pub(super) fn jitter() -> f64 {
+    use rand::RngExt;
+    rand::rng().random()
+}
+
+/// The answers already given to some of these ids.
+async fn known(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Answers> {
+    let rows: Vec<(Uuid, String, i64)> = sqlx::query_as(
+        "SELECT verdict_id, disposition, status_revision FROM verdicts WHERE verdict_id = ANY($1)",
+    )
+    .bind(ids)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|(id, word, revision)| {
+            let disposition = Disposition::from_str_name(&word).unwrap_or(Disposition::Unspecified);
+            (id, (disposition, revision))
+        })
+        .collect())
+}
+
+/// Keeps answers. Where the same id was answered meanwhile, that answer stands.
+async fn keep(
+    conn: &mut PgConnection,
+    batch: &dp::ReportVerdictsRequest,
+    settled: &[(Open<'_>, Answer)],
+    answers: &mut Answers,
+) -> Result<()> {
+    if settled.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<Key> = settled.iter().map(|(o, _)| Key::from(&o.subject)).collect();
+    let evidence: Vec<Value> = settled
+        .iter()
+        .map(|(o, _)| o.verdict.evidence.as_ref().map_or(Ok(Value::Null), proto_json::to_json))
+        .collect::<Result<_>>()?;
+    let kept: Vec<Uuid> = sqlx::query_scalar(
+        "INSERT INTO verdicts (proxy_id, epoch, verdict_id, subject_kind, subject_id, model, credential_id, cause, \
+         fence_revision, observed_revision, spec_revision, disposition, status_revision, evidence) \
+         SELECT $1, $2, * FROM unnest($3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[], \
+         $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::jsonb[]) \
+         ON CONFLICT (verdict_id) DO NOTHING RETURNING verdict_id",
+    )
+    .bind(&batch.proxy_id)
+    .bind(&batch.epoch)
+    .bind(settled.iter().map(|(o, _)| o.id).collect::<Vec<_>>())
+    .bind(keys.iter().map(|k| k.kind).collect::<Vec<_>>())
+    .bind(keys.iter().map(|k| k.id).collect::<Vec<_>>())
+    .bind(keys.iter().map(|k| k.model.as_str()).collect::<Vec<_>>())
+    .bind(keys.iter().map(|k| k.credential).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| o.input.cause.map_or("", Cause::as_str)).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(_, a)| a.fence).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| o.verdict.observed_revision).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| o.verdict.spec_revision).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(_, a)| a.disposition.as_str_name()).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(_, a)| a.status_revision).collect::<Vec<_>>())
+    .bind(evidence)
+    .fetch_all(&mut *conn)
+    .await?;
+    let mut raced = Vec::new();
+    for (open, answer) in settled {
+        if kept.contains(&open.id) {
+            answers.insert(open.id, (answer.disposition, answer.status_revision));
+        } else {
+            raced.push(open.id);
+        }
+    }
+    if !raced.is_empty() {
+        answers.extend(known(conn, &raced).await?);
+    }
+    Ok(())
 }
