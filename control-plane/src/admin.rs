@@ -13,7 +13,7 @@ mod problem;
 mod subjects;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

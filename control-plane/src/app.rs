@@ -108,30 +108,34 @@ impl App {
         servers.spawn(serve(admin, admin_gate.clone(), closing.clone()));
         servers.spawn(serve(data, data_gate.clone(), closing.clone()));
 
-        let served = async {
-            let Some(mut database) = Database::open(&config, &stop).await? else { return Ok(()) };
-            let gates = [&admin_gate, &data_gate];
-            let result = match Services::start(&replica, database.store(), gates, &stop).await {
-                Ok(Some(mut services)) => {
-                    tracing::info!(
-                        event = "listening",
-                        admin_addr,
-                        data_addr,
-                        replica_id = replica,
-                        "serving"
-                    );
-                    let result = services.stopped().await;
-                    services.end(config.shutdown_timeout).await;
-                    result
-                }
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            close(&closing, &mut servers, config.shutdown_timeout).await;
-            database.close().await;
-            result
+        let database = Database::open(&config, stop.clone()).await;
+        let result = match database {
+            Ok(Some(mut database)) => {
+                let gates = [admin_gate, data_gate];
+                let result =
+                    match Services::start(replica.clone(), database.store(), gates, stop.clone()).await {
+                        Ok(Some(mut services)) => {
+                            tracing::info!(
+                                event = "listening",
+                                admin_addr,
+                                data_addr,
+                                replica_id = replica,
+                                "serving"
+                            );
+                            let result = services.stopped().await;
+                            services.end(config.shutdown_timeout).await;
+                            result
+                        }
+                        Ok(None) => Ok(()),
+                        Err(error) => Err(error),
+                    };
+                close(&closing, &mut servers, config.shutdown_timeout).await;
+                database.close().await;
+                result
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
         };
-        let result = served.await;
         // Where the database never came, nothing has closed the listeners yet.
         close(&closing, &mut servers, config.shutdown_timeout).await;
         tracing::info!(event = "stopped", "stopped");

@@ -33,7 +33,7 @@ struct Private {
 
 impl Database {
     /// Opens it, however long that takes; `None` when stopped meanwhile.
-    pub(super) async fn open(config: &Config, stop: &CancellationToken) -> Result<Option<Self>, AppError> {
+    pub(super) async fn open(config: &Config, stop: CancellationToken) -> Result<Option<Self>, AppError> {
         let (connect, private) = match &config.database_url {
             Some(url) => (StoreOptions::from_url(url.expose())?.connect, None),
             None => {
@@ -118,7 +118,7 @@ async fn start(dir: PathBuf) -> Result<Cluster, PostgresError> {
 async fn connect_until(
     config: &Config,
     connect: PgConnectOptions,
-    stop: &CancellationToken,
+    stop: CancellationToken,
 ) -> Result<Option<Store>, StoreError> {
     let registry = config.database_connections / 2;
     let options = StoreOptions {
@@ -129,11 +129,10 @@ async fn connect_until(
     let mut pause = PAUSES.0;
     let mut attempts = 0_u32;
     loop {
-        let open = async {
-            Store::migrate(&options).await?;
-            Store::connect(options.clone()).await
+        let opened = tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            opened = open(options.clone()) => opened,
         };
-        let opened = tokio::select! { () = stop.cancelled() => return Ok(None), opened = open => opened };
         let error = match opened {
             Ok(store) => return Ok(Some(store)),
             Err(error) if error.is_unavailable() => error,
@@ -142,7 +141,20 @@ async fn connect_until(
         attempts += 1;
         let retry_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(event = "database_unavailable", attempts, retry_ms, %error, "the database does not answer: asking again");
-        tokio::select! { () = stop.cancelled() => return Ok(None), () = tokio::time::sleep(pause) => {} }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = tokio::time::sleep(pause) => {}
+        }
         pause = (pause * 2).min(PAUSES.1);
     }
+}
+
+async fn open(options: StoreOptions) -> Result<Store, StoreError> {
+    // The migrator's future cannot be moved between threads.
+    let runtime = tokio::runtime::Handle::current();
+    let migrated =
+        tokio::task::spawn_blocking(move || runtime.block_on(Store::migrate(&options)).map(|()| options));
+    let options =
+        migrated.await.map_err(|why| StoreError::Corrupt(format!("the migration panicked: {why}")))??;
+    Store::connect(options).await
 }

@@ -39,10 +39,10 @@ pub(super) struct Services {
 impl Services {
     /// Starts all of it and opens both gates. The first world is loaded before, so that nobody is told of an empty one.
     pub(super) async fn start(
-        replica: &str,
+        replica: String,
         store: Store,
-        [admin_gate, data_gate]: [&Gate; 2],
-        stop: &CancellationToken,
+        [admin_gate, data_gate]: [Gate; 2],
+        stop: CancellationToken,
     ) -> Result<Option<Self>, AppError> {
         let stop = stop.child_token();
         let (publisher, worlds) = world::channel();
@@ -118,12 +118,13 @@ impl Services {
         for health in &self.health {
             health.set_service_status("", ServingStatus::NotServing).await;
         }
-        let all = async {
-            self.watch.drained().await;
-            while self.tasks.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(limit, all).await.is_err() {
+        if tokio::time::timeout(limit, ended(self.watch, self.tasks)).await.is_err() {
             tracing::warn!(event = "shutdown_forced", "tasks that still ran were cut off");
         }
     }
+}
+
+async fn ended(watch: WatchService, mut tasks: JoinSet<()>) {
+    watch.drained().await;
+    while tasks.join_next().await.is_some() {}
 }
