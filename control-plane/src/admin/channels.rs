@@ -1,6 +1,7 @@
 //! Channels: create, read, list, change, remove.
 
 use spareline_core::Provider;
+use spareline_core::spec::DEFAULT_GROUP;
 use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
@@ -13,8 +14,6 @@ use crate::store::{ChannelFilter, ChannelKey, Page, Request, Written};
 
 /// Fields that the server sets.
 const FIXED: &[&str] = &["channel_id", "spec_revision", "etag"];
-/// What is shown in place of an egress proxy's password.
-const HIDDEN: &str = "***";
 
 impl Admin {
     pub(super) async fn create(
@@ -43,6 +42,7 @@ impl Admin {
             }
         }
         violations.done()?;
+        let channel = filled_in(channel);
         if validate_only {
             return self.check_new(actor, channel, secrets).await;
         }
@@ -51,7 +51,7 @@ impl Admin {
             .store
             .write_once(actor, request, |tx| {
                 Box::pin(async move {
-                    let channel = shown(tx.create_channel(channel, &secrets).await?);
+                    let channel = tx.create_channel(channel, &secrets).await?;
                     Ok(CreateChannelResponse { channel: Some(channel), equal_credential_ids: Vec::new() })
                 })
             })
@@ -81,7 +81,7 @@ impl Admin {
         channel.etag.clear();
         let equal_credential_ids =
             self.store.equal_credentials_at(&secrets, &channel).await.map_err(of_store)?;
-        Ok(CreateChannelResponse { channel: Some(shown(channel)), equal_credential_ids })
+        Ok(CreateChannelResponse { channel: Some(channel), equal_credential_ids })
     }
 
     pub(super) async fn get(&self, request: &GetChannelRequest) -> Result<GetChannelResponse, Status> {
@@ -146,7 +146,7 @@ impl Admin {
                     let mut violations = Violations::default();
                     let mut next =
                         mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
-                    keep_hidden(&current, &mut next);
+                    next = filled_in(next);
                     violations.extend("channel", violations_of_channel(&next));
                     violations.done()?;
                     next.channel_id = current.channel_id;
@@ -155,7 +155,7 @@ impl Admin {
                 })
             })
             .await;
-        Ok(UpdateChannelResponse { channel: Some(shown(written?.value)) })
+        Ok(UpdateChannelResponse { channel: Some(written?.value) })
     }
 
     pub(super) async fn delete(
@@ -184,15 +184,13 @@ impl Admin {
 
 /// A channel as operators see it.
 fn view(found: &decide::Channel) -> ChannelView {
-    let mut view = decide::channel_view(found, OffsetDateTime::now_utc());
-    view.channel = view.channel.map(shown);
-    view
+    decide::channel_view(found, OffsetDateTime::now_utc())
 }
 
-/// The channel without what is secret in it: the password of an egress proxy.
-pub(super) fn shown(mut channel: pb::Channel) -> pb::Channel {
-    if let Some(options) = &mut channel.options {
-        options.proxy_url = hide_password(&options.proxy_url);
+/// What is left out is written out, so that whoever reads it need not know.
+fn filled_in(mut channel: pb::Channel) -> pb::Channel {
+    if channel.groups.is_empty() {
+        channel.groups.push(DEFAULT_GROUP.to_owned());
     }
     channel
 }
@@ -201,25 +199,4 @@ pub(super) fn shown(mut channel: pb::Channel) -> pb::Channel {
 pub(super) fn without_secret(mut credential: pb::Credential) -> pb::Credential {
     credential.secret.clear();
     credential
-}
-
-fn hide_password(url: &str) -> String {
-    match url::Url::parse(url) {
-        Ok(mut parsed) if parsed.password().is_some() => {
-            // Cannot fail on a URL that has a password.
-            let _ = parsed.set_password(Some(HIDDEN));
-            parsed.into()
-        }
-        _ => url.to_owned(),
-    }
-}
-
-/// What was read with its password hidden and is sent back unchanged means the password that is stored.
-fn keep_hidden(current: &pb::Channel, next: &mut pb::Channel) {
-    if let (Some(current), Some(next)) = (&current.options, &mut next.options)
-        && next.proxy_url != current.proxy_url
-        && next.proxy_url == hide_password(&current.proxy_url)
-    {
-        next.proxy_url.clone_from(&current.proxy_url);
-    }
 }
