@@ -24,9 +24,35 @@ pub struct Event<'a> {
     pub too_long: bool,
 }
 
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Leave the rest of the chunk alone.
+    Stop,
+}
+
 /// Incremental; one per stream.
 #[derive(Debug)]
-pub struct Scanner {}
+pub struct Scanner {
+    cap: usize,
+    /// The line that the last chunk left unfinished.
+    line: Vec<u8>,
+    /// The rest of the current line is not kept: it went over the cap.
+    dropping: bool,
+    /// The data of the current event, as far as it does not lie in the current chunk alone.
+    data: Vec<u8>,
+    has_data: bool,
+    too_long: bool,
+    name: Option<String>,
+    /// The last byte was a CR: a LF that follows belongs to it.
+    after_cr: bool,
+    crlf: bool,
+    first_line: bool,
+}
+
+// === impl Scanner ===
 
 impl Default for Scanner {
     fn default() -> Self {
@@ -41,37 +67,240 @@ impl Scanner {
     }
 
     /// Keeps at most `cap` bytes of one event.
-    pub fn with_cap(_cap: usize) -> Self {
-        Self {}
+    pub fn with_cap(cap: usize) -> Self {
+        Self {
+            cap,
+            line: Vec::new(),
+            dropping: false,
+            data: Vec::new(),
+            has_data: false,
+            too_long: false,
+            name: None,
+            after_cr: false,
+            crlf: false,
+            first_line: true,
+        }
     }
 
     /// Looks at the next chunk. `on_event` is called for every event with a data field that ends in it; where it
     /// answers [`Flow::Stop`] the rest of the chunk is not looked at. Answers how many bytes were looked at.
-    pub fn push(&mut self, _chunk: &[u8], _on_event: impl FnMut(Event<'_>) -> Flow) -> usize {
-        todo!()
+    pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>) -> Flow) -> usize {
+        let mut at = 0;
+        if self.after_cr && !chunk.is_empty() {
+            self.after_cr = false;
+            self.crlf = chunk[0] == b'\n';
+            at = usize::from(self.crlf);
+        }
+        // The current event's only data line so far, where it lies in this chunk.
+        let mut lent: Option<&[u8]> = None;
+        while let Some(length) = memchr::memchr2(b'\n', b'\r', &chunk[at..]) {
+            let end = at + length;
+            let rest = &chunk[at..end];
+            at = end + 1;
+            if chunk[end] == b'\r' {
+                match chunk.get(at) {
+                    Some(b'\n') => (self.crlf, at) = (true, at + 1),
+                    Some(_) => self.crlf = false,
+                    None => self.after_cr = true,
+                }
+            }
+            let flow = if self.line.is_empty() && !self.dropping {
+                self.whole_line(rest, &mut lent, &mut on_event)
+            } else {
+                self.keep(rest);
+                self.kept_line(&mut lent, &mut on_event)
+            };
+            if flow == Flow::Stop {
+                self.settle(lent);
+                return at;
+            }
+        }
+        self.settle(lent);
+        self.keep(&chunk[at..]);
+        chunk.len()
     }
 
-    /// At the end of the stream: the last event, where it lacks only its blank line.
-    pub fn finish(&mut self, _on_event: impl FnMut(Event<'_>) -> Flow) {
-        todo!()
+    /// At the end of the stream: the last event, where it lacks only its blank line or its last line end.
+    pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>) -> Flow) {
+        let mut lent = None;
+        if !self.line.is_empty() || self.dropping {
+            self.kept_line(&mut lent, &mut on_event);
+        }
+        self.whole_line(b"", &mut lent, &mut on_event);
     }
 
     /// Whether the bytes so far end inside an event (a cut there is a cut event).
     pub fn mid_event(&self) -> bool {
-        todo!()
+        self.has_data || self.dropping || self.name.is_some() || !self.line.is_empty()
     }
 
     /// Whether the last line ended with CR in a stream whose lines end with CRLF, so that a LF is still to come.
     pub fn expects_lf(&self) -> bool {
-        todo!()
+        self.after_cr && self.crlf
+    }
+
+    /// Copies what is lent from the chunk before the chunk goes away.
+    fn settle(&mut self, lent: Option<&[u8]>) {
+        if let Some(data) = lent {
+            self.data.extend_from_slice(data);
+        }
+    }
+
+    /// Keeps a part of a line for later, or gives up on the line.
+    fn keep(&mut self, part: &[u8]) {
+        if self.dropping || part.is_empty() {
+            return;
+        }
+        if self.line.len() + part.len() <= self.cap {
+            self.line.extend_from_slice(part);
+            return;
+        }
+        let missing = b"\xef\xbb\xbfdata:".len().saturating_sub(self.line.len()).min(part.len());
+        self.line.extend_from_slice(&part[..missing]);
+        self.give_up_on_line();
+        self.dropping = true;
+    }
+
+    /// `line` begins a line that is longer than the cap.
+    fn give_up_on_line(&mut self) {
+        if self.unmarked(&self.line).starts_with(b"data:") {
+            self.has_data = true;
+            self.too_long = true;
+            self.data = Vec::new();
+        }
+        self.line = Vec::new();
+    }
+
+    /// Without the byte order mark that may begin the stream.
+    fn unmarked<'l>(&self, line: &'l [u8]) -> &'l [u8] {
+        if self.first_line { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+    }
+
+    fn kept_line<'c>(
+        &mut self,
+        lent: &mut Option<&'c [u8]>,
+        on_event: &mut impl FnMut(Event<'_>) -> Flow,
+    ) -> Flow {
+        if std::mem::take(&mut self.dropping) {
+            self.first_line = false;
+            return Flow::Continue;
+        }
+        let line = std::mem::take(&mut self.line);
+        let line_ref = self.unmarked(&line);
+        self.first_line = false;
+        let flow = match field(line_ref) {
+            Field::End => self.dispatch(lent, on_event),
+            Field::Data(value) => {
+                self.spill(lent);
+                self.append(value);
+                Flow::Continue
+            }
+            Field::Name(value) => self.named(value),
+            Field::Other => Flow::Continue,
+        };
+        self.line = line;
+        self.line.clear();
+        flow
+    }
+
+    fn whole_line<'c>(
+        &mut self,
+        line: &'c [u8],
+        lent: &mut Option<&'c [u8]>,
+        on_event: &mut impl FnMut(Event<'_>) -> Flow,
+    ) -> Flow {
+        let too_long = line.len() > self.cap;
+        let line = self.unmarked(line);
+        self.first_line = false;
+        match field(line) {
+            Field::End => return self.dispatch(lent, on_event),
+            Field::Data(_) if too_long => {
+                self.spill(lent);
+                (self.has_data, self.too_long, self.data) = (true, true, Vec::new());
+            }
+            Field::Data(value) if !self.has_data => {
+                self.has_data = true;
+                *lent = Some(value);
+            }
+            Field::Data(value) => {
+                self.spill(lent);
+                self.append(value);
+            }
+            Field::Name(value) if !too_long => return self.named(value),
+            Field::Name(_) | Field::Other => {}
+        }
+        Flow::Continue
+    }
+
+    /// A second data line follows: what was lent has to be kept.
+    fn spill(&mut self, lent: &mut Option<&[u8]>) {
+        if let Some(data) = lent.take()
+            && !self.too_long
+        {
+            self.data.extend_from_slice(data);
+        }
+    }
+
+    fn append(&mut self, value: &[u8]) {
+        if !self.too_long && self.data.len() + value.len() + usize::from(self.has_data) > self.cap {
+            self.too_long = true;
+            self.data = Vec::new();
+        }
+        if !self.too_long {
+            if self.has_data {
+                self.data.push(b'\n');
+            }
+            self.data.extend_from_slice(value);
+        }
+        self.has_data = true;
+    }
+
+    fn named(&mut self, value: &[u8]) -> Flow {
+        self.name = std::str::from_utf8(value).ok().filter(|name| !name.is_empty()).map(str::to_owned);
+        Flow::Continue
+    }
+
+    fn dispatch(
+        &mut self,
+        lent: &mut Option<&[u8]>,
+        on_event: &mut impl FnMut(Event<'_>) -> Flow,
+    ) -> Flow {
+        let name = self.name.take();
+        if !std::mem::take(&mut self.has_data) {
+            return Flow::Continue;
+        }
+        let too_long = std::mem::take(&mut self.too_long);
+        let data = if too_long { b"" } else { lent.unwrap_or(&self.data) };
+        let flow = on_event(Event { name: name.as_deref(), data, too_long });
+        *lent = None;
+        self.data.clear();
+        flow
     }
 }
 
-/// Whether to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Go on.
-    Continue,
-    /// Leave the rest of the chunk alone.
-    Stop,
+enum Field<'a> {
+    /// A blank line: the event ends.
+    End,
+    Data(&'a [u8]),
+    Name(&'a [u8]),
+    /// A comment, or a field that does not matter here.
+    Other,
+}
+
+fn field<'a>(line: &'a [u8]) -> Field<'a> {
+    if line.is_empty() {
+        return Field::End;
+    }
+    let (kind, rest): (fn(&'a [u8]) -> Field<'a>, _) = if let Some(rest) = line.strip_prefix(b"data") {
+        (Field::Data, rest)
+    } else if let Some(rest) = line.strip_prefix(b"event") {
+        (Field::Name, rest)
+    } else {
+        return Field::Other;
+    };
+    match rest {
+        [] => kind(rest),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => kind(value),
+        _ => Field::Other,
+    }
 }
