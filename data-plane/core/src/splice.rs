@@ -2,6 +2,7 @@
 //!
 //! The body is parsed once, borrowed, and never re-serialised: every byte that is not replaced goes up as it came.
 
+mod json;
 mod multipart;
 #[cfg(test)]
 mod tests;
@@ -61,16 +62,6 @@ pub enum SpliceError {
     NotMultipart(&'static str),
 }
 
-/// Reads a JSON body. `affinity_field` names a top-level field whose string value is wanted too.
-///
-/// A missing `model` is not an error here: some endpoints have a default.
-///
-/// # Errors
-/// See [`SpliceError`].
-pub fn scan<'a>(_body: &'a [u8], _affinity_field: Option<&str>) -> Result<Fields<'a>, SpliceError> {
-    todo!()
-}
-
 /// One replacement: the text that stands in for a range of the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
@@ -80,29 +71,70 @@ pub struct Edit {
     pub text: Vec<u8>,
 }
 
+/// Reads a JSON body. `affinity_field` names a top-level field whose string value is wanted too.
+///
+/// A missing `model` is not an error here: some endpoints have a default.
+///
+/// # Errors
+/// See [`SpliceError`].
+pub fn scan<'a>(body: &'a [u8], affinity_field: Option<&str>) -> Result<Fields<'a>, SpliceError> {
+    json::scan(body, affinity_field)
+}
+
+/// The body with the edits made; without any, the same bytes, uncopied. Edits must not overlap.
+pub fn apply(body: &Bytes, edits: &mut [Edit]) -> Bytes {
+    if edits.is_empty() {
+        return body.clone();
+    }
+    edits.sort_by_key(|edit| edit.range.start);
+    let grown = edits.iter().map(|edit| edit.text.len()).sum::<usize>();
+    let mut out = Vec::with_capacity(body.len() + grown);
+    let mut from = 0;
+    for edit in edits {
+        out.extend_from_slice(body.get(from..edit.range.start).unwrap_or_default());
+        out.extend_from_slice(&edit.text);
+        from = edit.range.end;
+    }
+    out.extend_from_slice(body.get(from..).unwrap_or_default());
+    Bytes::from(out)
+}
+
+// === impl Edit ===
+
 impl Edit {
     /// Another model name in a JSON body, escaped.
-    pub fn json_model(_span: Range<usize>, _name: &str) -> Self {
-        todo!()
+    pub fn json_model(span: Range<usize>, name: &str) -> Self {
+        Self { range: span, text: json::string(name) }
     }
 
     /// Another model name in a multipart body, as it is.
-    pub fn form_model(_span: Range<usize>, _name: &str) -> Self {
-        todo!()
+    pub fn form_model(span: Range<usize>, name: &str) -> Self {
+        Self { range: span, text: name.as_bytes().to_vec() }
     }
 
-    /// A `model` where a JSON object has none.
-    pub fn insert_model(_body: &[u8], _name: &str) -> Option<Self> {
-        todo!()
+    /// A `model` where a JSON object has none; `None` where the body is no object.
+    pub fn insert_model(body: &[u8], name: &str) -> Option<Self> {
+        let mut text = b"\"model\":".to_vec();
+        text.extend(json::string(name));
+        json::insert_first(body, text)
     }
 
-    /// `stream_options.include_usage: true`, keeping the other options; `None` where the caller said either way.
-    pub fn include_usage(_body: &[u8], _fields: &Fields<'_>) -> Option<Self> {
-        todo!()
+    /// `stream_options.include_usage: true`, keeping the other options; `None` where the caller said either way, or
+    /// where the options are not what they should be.
+    pub fn include_usage(body: &[u8], fields: &Fields<'_>) -> Option<Self> {
+        const FLAG: &[u8] = b"\"include_usage\":true";
+        if fields.include_usage.is_some() {
+            return None;
+        }
+        let Some(span) = fields.stream_options.clone() else {
+            return json::insert_first(body, [b"\"stream_options\":{", FLAG, b"}"].concat());
+        };
+        let value = body.get(span.clone())?;
+        if value == b"null" {
+            return Some(Self { range: span, text: [b"{", FLAG, b"}"].concat() });
+        }
+        let mut edit = json::insert_first(value, FLAG.to_vec())?;
+        edit.range = edit.range.start + span.start..edit.range.end + span.start;
+        Some(edit)
     }
-}
-
-/// The body with the edits made; without any, the same bytes. Edits must not overlap.
-pub fn apply(_body: &Bytes, _edits: &mut [Edit]) -> Bytes {
-    todo!()
 }
