@@ -260,11 +260,7 @@ impl Scanner {
         Flow::Continue
     }
 
-    fn dispatch(
-        &mut self,
-        lent: &mut Option<&[u8]>,
-        on_event: &mut impl FnMut(Event<'_>) -> Flow,
-    ) -> Flow {
+    fn dispatch(&mut self, lent: &mut Option<&[u8]>, on_event: &mut impl FnMut(Event<'_>) -> Flow) -> Flow {
         let name = self.name.take();
         if !std::mem::take(&mut self.has_data) {
             return Flow::Continue;

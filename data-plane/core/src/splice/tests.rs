@@ -15,8 +15,12 @@ fn rewritten(body: &str, name: &str) -> String {
 
 #[test]
 fn only_the_value_of_the_top_level_model_changes() {
-    let body = " {\"messages\":[{\"model\":\"x\"}],\t\"model\" : \"gpt-4o\" , \"n\":1.0e2,\"s\":\"\\u00e9\"} \n";
-    assert_eq!(rewritten(body, "a\"b\\c/\u{1}\u{e9}"), body.replace("\"gpt-4o\"", "\"a\\\"b\\\\c/\\u0001\u{e9}\""));
+    let body =
+        " {\"messages\":[{\"model\":\"x\"}],\t\"model\" : \"gpt-4o\" , \"n\":1.0e2,\"s\":\"\\u00e9\"} \n";
+    assert_eq!(
+        rewritten(body, "a\"b\\c/\u{1}\u{e9}"),
+        body.replace("\"gpt-4o\"", "\"a\\\"b\\\\c/\\u0001\u{e9}\"")
+    );
 }
 
 #[test]
@@ -36,7 +40,18 @@ fn what_cannot_be_routed_is_refused_by_kind() {
     for bad in ["[]", "1", "\"model\"", " null "] {
         assert_eq!(model(bad), Err(SpliceError::NotAnObject), "{bad}");
     }
-    for bad in ["", "  ", "{", "{\"model\":\"a\"", "{\"model\":\"a\"}}", "{\"model\":\"a\",}", "hello", "{'model':'a'}", "{\"model\":1,", "[1"] {
+    for bad in [
+        "",
+        "  ",
+        "{",
+        "{\"model\":\"a\"",
+        "{\"model\":\"a\"}}",
+        "{\"model\":\"a\",}",
+        "hello",
+        "{'model':'a'}",
+        "{\"model\":1,",
+        "[1",
+    ] {
         assert!(matches!(model(bad), Err(SpliceError::NotJson(_))), "{bad}");
     }
 }
@@ -51,14 +66,23 @@ fn deep_nesting_and_bad_utf8_elsewhere_are_not_ours_to_judge() {
 
 #[test]
 fn the_other_fields_the_proxy_decides_by() {
-    let of = |body: &str| scan(body.as_bytes(), Some("user")).map(|f| (f.stream, f.include_usage, f.stateful)).unwrap();
-    assert_eq!(of(r#"{"stream":true,"stream_options":{"include_usage":false,"x":1}}"#), (true, Some(false), false));
+    let of = |body: &str| {
+        scan(body.as_bytes(), Some("user")).map(|f| (f.stream, f.include_usage, f.stateful)).unwrap()
+    };
+    assert_eq!(
+        of(r#"{"stream":true,"stream_options":{"include_usage":false,"x":1}}"#),
+        (true, Some(false), false)
+    );
     assert_eq!(of(r#"{"stream":"true","stream_options":null}"#), (false, None, false));
-    assert_eq!(of(r#"{"stream":null,"previous_response_id":null,"conversation":null,"background":false}"#), (false, None, false));
+    assert_eq!(
+        of(r#"{"stream":null,"previous_response_id":null,"conversation":null,"background":false}"#),
+        (false, None, false)
+    );
     assert!(of(r#"{"previous_response_id":"resp_1"}"#).2);
     assert!(of(r#"{"conversation":{"id":"c"}}"#).2);
     assert!(of(r#"{"background":true}"#).2);
-    let affinity = |body: &str, field| scan(body.as_bytes(), Some(field)).unwrap().affinity.map(Cow::into_owned);
+    let affinity =
+        |body: &str, field| scan(body.as_bytes(), Some(field)).unwrap().affinity.map(Cow::into_owned);
     assert_eq!(affinity(r#"{"user":"u\n1"}"#, "user").as_deref(), Some("u\n1"));
     assert_eq!(affinity(r#"{"user":7}"#, "user"), None);
     assert_eq!(affinity(r#"{"model":"m"}"#, "model").as_deref(), Some("m"));
@@ -132,7 +156,12 @@ fn bad_forms_are_refused() {
         assert!(multipart_model(&FORM.as_bytes()[..end], "XyZ").is_err(), "cut at {end}");
     }
     assert_eq!(multipart_model(b"--XyZ--\r\n", "XyZ"), Ok(None));
-    for bad in ["application/json", "multipart/form-data", "multipart/mixed; boundary=a", "multipart/form-data; boundary="] {
+    for bad in [
+        "application/json",
+        "multipart/form-data",
+        "multipart/mixed; boundary=a",
+        "multipart/form-data; boundary=",
+    ] {
         assert_eq!(multipart_boundary(bad), None, "{bad}");
     }
 }

@@ -32,8 +32,10 @@ fn data(text: &str) -> Vec<String> {
 #[test]
 fn all_three_line_ends_and_no_others() {
     for end in ["\n", "\r\n", "\r"] {
-        let text = ["event: a", "data: 1", "", ": note", "data:2", "data: 3", "", "id: 9", "data", "", ""].join(end);
-        let want = vec![(Some("a".to_owned()), "1".to_owned()), (None, "2\n3".to_owned()), (None, String::new())];
+        let text =
+            ["event: a", "data: 1", "", ": note", "data:2", "data: 3", "", "id: 9", "data", "", ""].join(end);
+        let want =
+            vec![(Some("a".to_owned()), "1".to_owned()), (None, "2\n3".to_owned()), (None, String::new())];
         assert_eq!(one(&text), want, "{end:?}");
     }
     let inside = "data: a\u{2028}b\u{2029}c\u{85}d\u{b}e\u{c}f\n\n";
@@ -66,7 +68,9 @@ fn the_last_event_may_lack_its_blank_line() {
 #[test]
 fn above_the_cap_the_event_is_named_but_not_kept_and_the_next_is_seen() {
     let long = "x".repeat(40);
-    let text = format!("event: big\ndata: {long}\n\ndata: 1\n\n:{long}\ndata: 2\n\ndata: aaaaaaaaaaaaaaaaaa\ndata: bbbbbbb\n\n");
+    let text = format!(
+        "event: big\ndata: {long}\n\ndata: 1\n\n:{long}\ndata: 2\n\ndata: aaaaaaaaaaaaaaaaaa\ndata: bbbbbbb\n\n"
+    );
     let seen = scan(&[text.as_bytes()], 24);
     let want: Vec<Seen> = vec![
         (Some("big".into()), vec![], true),

@@ -1,0 +1,428 @@
+//! What of an event's (or an answer's) JSON matters here: one tolerant, borrowed pass that keeps no text but short words.
+//!
+//! A field of an unexpected type reads as absent; it never makes the rest unreadable.
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess};
+
+use super::Finish;
+use super::tolerant::{Any, Filled, FromAny, List, Number, Present, Tolerant, Word};
+use super::usage::Counts;
+
+/// One JSON object, as far as it matters.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct Shape<'a> {
+    #[serde(borrow)]
+    r#type: Word<'a>,
+    #[serde(borrow)]
+    object: Word<'a>,
+    #[serde(borrow)]
+    choices: List<Choice<'a>>,
+    #[serde(borrow)]
+    candidates: List<Candidate<'a>>,
+    #[serde(borrow)]
+    delta: Delta<'a>,
+    #[serde(borrow)]
+    content_block: Tolerant<Block<'a>>,
+    #[serde(borrow)]
+    item: Tolerant<Block<'a>>,
+    message: Tolerant<WithUsage>,
+    #[serde(borrow)]
+    response: Tolerant<Response<'a>>,
+    usage: Tolerant<Counts>,
+    #[serde(rename = "usageMetadata")]
+    usage_metadata: Tolerant<Counts>,
+    x_groq: Tolerant<WithUsage>,
+    #[serde(rename = "promptFeedback", borrow)]
+    prompt_feedback: Tolerant<Feedback<'a>>,
+    error: Filled,
+    // Keys by which one provider or another says error in a 2xx; that they are there is all that counts here.
+    base_resp: Present,
+    error_code: Present,
+    header: Present,
+    #[serde(rename = "Response")]
+    tencent_response: Present,
+    success: Present,
+    detail: Present,
+    errors: Present,
+    status_code: Present,
+    code: Present,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    index: Number,
+    #[serde(borrow)]
+    delta: Delta<'a>,
+    message: Tolerant<Parts>,
+    text: Filled,
+    #[serde(borrow)]
+    finish_reason: Word<'a>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Candidate<'a> {
+    index: Number,
+    content: Tolerant<GeminiContent>,
+    #[serde(rename = "finishReason", borrow)]
+    finish_reason: Word<'a>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct GeminiContent {
+    parts: List<GeminiPart>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GeminiPart {
+    text: Filled,
+    function_call: Filled,
+    inline_data: Filled,
+    file_data: Filled,
+    executable_code: Filled,
+    code_execution_result: Filled,
+}
+
+/// `delta`: a string (responses), an object of parts (chat, Anthropic), or one with a message (Cohere).
+#[derive(Debug, Default)]
+struct Delta<'a> {
+    text: Option<bool>,
+    object: Option<DeltaObject<'a>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct DeltaObject<'a> {
+    #[serde(borrow)]
+    r#type: Word<'a>,
+    content: Filled,
+    reasoning_content: Filled,
+    reasoning: Filled,
+    reasoning_details: Filled,
+    tool_calls: Filled,
+    function_call: Filled,
+    refusal: Filled,
+    audio: Filled,
+    images: Filled,
+    text: Filled,
+    thinking: Filled,
+    message: Tolerant<CohereMessage>,
+    #[serde(borrow)]
+    stop_reason: Word<'a>,
+    #[serde(borrow)]
+    finish_reason: Word<'a>,
+    usage: Tolerant<Counts>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Parts {
+    content: Filled,
+    reasoning_content: Filled,
+    reasoning: Filled,
+    tool_calls: Filled,
+    function_call: Filled,
+    refusal: Filled,
+    audio: Filled,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct CohereMessage {
+    content: Tolerant<CohereContent>,
+    tool_calls: Filled,
+    tool_plan: Filled,
+    citations: Filled,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct CohereContent {
+    text: Filled,
+    thinking: Filled,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Block<'a> {
+    #[serde(borrow)]
+    r#type: Word<'a>,
+    text: Filled,
+    thinking: Filled,
+    content: Filled,
+    summary: Filled,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct WithUsage {
+    usage: Tolerant<Counts>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Response<'a> {
+    usage: Tolerant<Counts>,
+    output: Filled,
+    error: Filled,
+    #[serde(borrow)]
+    incomplete_details: Tolerant<Incomplete<'a>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Incomplete<'a> {
+    #[serde(borrow)]
+    reason: Word<'a>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Feedback<'a> {
+    #[serde(rename = "blockReason", borrow)]
+    block_reason: Word<'a>,
+}
+
+/// Whether an event type (or name) is the last of its stream.
+pub(super) fn is_terminal(kind: &str) -> bool {
+    matches!(
+        kind,
+        "message_stop"
+            | "message-end"
+            | "response.completed"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled"
+            | "speech.audio.done"
+            | "transcript.text.done"
+    )
+}
+
+fn finish(word: &Word<'_>) -> Option<Finish> {
+    (!word.0.is_empty()).then(|| Finish::of_word(&word.0))
+}
+
+// === impl Shape ===
+
+impl<'a> Shape<'a> {
+    /// `None`: not a JSON object.
+    pub(super) fn of(data: &'a [u8]) -> Option<Self> {
+        let first = data.iter().find(|byte| !byte.is_ascii_whitespace())?;
+        if *first != b'{' {
+            return None;
+        }
+        serde_json::from_slice(data).ok()
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        &self.r#type.0
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        is_terminal(self.kind())
+    }
+
+    /// Whether it is worth asking the classifier: some sign of an error, or nothing that is known.
+    pub(super) fn may_be_error(&self, name: Option<&str>) -> bool {
+        name == Some("error")
+            || self.error.0
+            || matches!(self.kind(), "error" | "response.failed")
+            || self.object.0 == "error"
+            || self.response.0.as_ref().is_some_and(|response| response.error.0)
+            || [self.base_resp.0, self.error_code.0, self.header.0, self.tencent_response.0, self.success.0]
+                .contains(&true)
+            || [self.detail.0, self.errors.0, self.status_code.0, self.code.0].contains(&true)
+            || !self.is_known()
+    }
+
+    /// Whether it has a shape of one of the dialects.
+    pub(super) fn is_known(&self) -> bool {
+        self.choices.present || self.candidates.present || !self.kind().is_empty()
+    }
+
+    pub(super) fn has_content(&self) -> bool {
+        if self.choices.items.iter().any(Choice::has_content)
+            || self.candidates.items.iter().any(Candidate::has_content)
+        {
+            return true;
+        }
+        let kind = self.kind();
+        match kind {
+            "" | "message_delta" | "ping" => false,
+            "content_block_delta" => self.delta.is_block_content(),
+            "content_block_start" => {
+                self.content_block.0.as_ref().is_some_and(|block| block.text.0 || block.thinking.0)
+            }
+            "content-start" | "content-delta" => self.delta.is_cohere_content(),
+            "tool-plan-delta" | "tool-call-start" | "tool-call-delta" | "citation-start" => true,
+            "response.completed" | "response.incomplete" => {
+                self.response.0.as_ref().is_some_and(|response| response.output.0)
+            }
+            "response.output_item.done" => self.item.0.as_ref().is_some_and(Block::is_item_content),
+            "image_generation.completed" | "image_edit.completed" | "transcript.text.segment" => true,
+            "transcript.text.done" => true,
+            _ => {
+                kind.ends_with(".partial_image")
+                    || (kind.ends_with("delta") && self.delta.text.unwrap_or(true))
+            }
+        }
+    }
+
+    /// Counts and no choices: the extra chunk of `include_usage`.
+    pub(super) fn is_usage_only(&self) -> bool {
+        self.choices.present && self.choices.items.is_empty() && self.usage.0.is_some()
+    }
+
+    /// Every choice mentioned, with its finish reason where it has one.
+    pub(super) fn finishes(&self, mut note: impl FnMut(u64, Option<Finish>)) {
+        for choice in &self.choices.items {
+            note(choice.index.0.unwrap_or(0), finish(&choice.finish_reason));
+        }
+        for candidate in &self.candidates.items {
+            note(candidate.index.0.unwrap_or(0), finish(&candidate.finish_reason));
+        }
+        if let Some(reason) = self.prompt_feedback.0.as_ref().map(|feedback| &feedback.block_reason)
+            && !reason.0.is_empty()
+        {
+            note(0, Some(Finish::Refused));
+        }
+        let of_delta = self
+            .delta
+            .object
+            .as_ref()
+            .and_then(|delta| finish(&delta.stop_reason).or_else(|| finish(&delta.finish_reason)));
+        if self.choices.items.is_empty() && of_delta.is_some() {
+            note(0, of_delta);
+        }
+        match self.kind() {
+            "response.completed" | "image_generation.completed" | "image_edit.completed" => {
+                note(0, Some(Finish::Stop));
+            }
+            "response.incomplete" => {
+                let details =
+                    self.response.0.as_ref().and_then(|response| response.incomplete_details.0.as_ref());
+                note(0, Some(details.and_then(|details| finish(&details.reason)).unwrap_or(Finish::Length)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Every place that holds counts, the best one last.
+    pub(super) fn counts(&self, mut take: impl FnMut(&Counts)) {
+        let places = [
+            self.x_groq.0.as_ref().and_then(|with| with.usage.0.as_ref()),
+            self.message.0.as_ref().and_then(|with| with.usage.0.as_ref()),
+            self.response.0.as_ref().and_then(|with| with.usage.0.as_ref()),
+            self.delta.object.as_ref().and_then(|with| with.usage.0.as_ref()),
+            self.usage_metadata.0.as_ref(),
+            self.usage.0.as_ref(),
+        ];
+        places.into_iter().flatten().for_each(&mut take);
+    }
+}
+
+impl Choice<'_> {
+    fn has_content(&self) -> bool {
+        self.text.0
+            || self.delta.object.as_ref().is_some_and(DeltaObject::is_chat_content)
+            || self.message.0.as_ref().is_some_and(Parts::filled)
+    }
+}
+
+impl Parts {
+    fn filled(&self) -> bool {
+        self.content.0
+            || self.reasoning_content.0
+            || self.reasoning.0
+            || self.tool_calls.0
+            || self.function_call.0
+            || self.refusal.0
+            || self.audio.0
+    }
+}
+
+impl Candidate<'_> {
+    fn has_content(&self) -> bool {
+        self.content.0.as_ref().is_some_and(|content| {
+            content.parts.items.iter().any(|part| {
+                part.text.0
+                    || part.function_call.0
+                    || part.inline_data.0
+                    || part.file_data.0
+                    || part.executable_code.0
+                    || part.code_execution_result.0
+            })
+        })
+    }
+}
+
+impl DeltaObject<'_> {
+    fn is_chat_content(&self) -> bool {
+        self.content.0
+            || self.reasoning_content.0
+            || self.reasoning.0
+            || self.reasoning_details.0
+            || self.tool_calls.0
+            || self.function_call.0
+            || self.refusal.0
+            || self.audio.0
+            || self.images.0
+    }
+}
+
+impl Delta<'_> {
+    fn is_block_content(&self) -> bool {
+        let Some(delta) = &self.object else { return false };
+        match &*delta.r#type.0 {
+            "text_delta" => delta.text.0,
+            "thinking_delta" => delta.thinking.0,
+            "signature_delta" => false,
+            _ => true,
+        }
+    }
+
+    fn is_cohere_content(&self) -> bool {
+        let message = self.object.as_ref().and_then(|delta| delta.message.0.as_ref());
+        message.is_some_and(|message| {
+            let content = message.content.0.as_ref();
+            content.is_some_and(|content| content.text.0 || content.thinking.0)
+                || message.tool_calls.0
+                || message.tool_plan.0
+                || message.citations.0
+        })
+    }
+}
+
+impl Block<'_> {
+    /// An output item with something in it; a reasoning item may be an empty shell.
+    fn is_item_content(&self) -> bool {
+        match &*self.r#type.0 {
+            "reasoning" | "message" => self.content.0 || self.summary.0,
+            _ => true,
+        }
+    }
+}
+
+impl<'de> FromAny<'de> for Delta<'de> {
+    fn nothing() -> Self {
+        Self::default()
+    }
+    fn text(text: &str) -> Self {
+        Self { text: Some(!text.is_empty()), object: None }
+    }
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let object = DeltaObject::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self { text: None, object: Some(object) })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Delta<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any::<Delta<'de>>::new())
+    }
+}
