@@ -118,6 +118,7 @@ impl Judge {
             }
         }
         let known = context.knows_its_streams();
+        self.recognised |= known;
         let Some(shape) = shape else { return self.content_if(!known) };
         self.usage.update(&shape);
         self.note_finish(&shape);
