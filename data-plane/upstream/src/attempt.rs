@@ -8,19 +8,41 @@
 //! Cancel-safe: dropping the future, or the body, closes the upstream request. A stale pooled connection that dies before
 //! the first response byte is replayed once on a fresh one, inside the attempt.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+mod hold;
+mod plain;
+mod refused;
+mod send;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use http_body::Frame;
-use spareline_core::classify::{Limit, Rules, Verdict};
-use spareline_core::commit::{Finish, Usage};
+use spareline_core::Scope;
+use spareline_core::classify::{Evidence, Limit, Rules, StreamFault, Transport, Verdict};
+use spareline_core::commit::Usage;
+use tokio::time::Instant;
 
+pub use crate::body::{Body, BodyError, End, Ending, Interrupt};
 use crate::budget::Budget;
 use crate::clients::Line;
-use crate::request::Outgoing;
+use crate::judge::Facts;
+use crate::request::{self, Outgoing};
+use crate::source::Source;
+use crate::transport::Fault;
+use timer::Timer;
+
+/// Most bytes of a plain answer that are held and checked.
+pub const PLAIN_LIMIT: usize = 32 * 1024 * 1024;
+/// Most bytes held of a stream before its first content; at the bound it is committed.
+pub const HOLD_LIMIT: usize = 1024 * 1024;
+/// Most events held of a stream before its first content; at the bound it is committed.
+pub const HOLD_EVENTS: u32 = 256;
+/// Most bytes held of an assured stream; at the bound it is committed, and what follows is phase two.
+pub const ASSURED_LIMIT: usize = 8 * 1024 * 1024;
 
 /// Time limits of one attempt; zero is never a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +131,7 @@ pub struct Failed {
 /// An upstream's refusal, whole or up to its bound.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// Its status.
+    /// Its status; 2xx where an error came in the form of a success.
     pub status: StatusCode,
     /// Headers for the caller, filtered, in agreement with `body`.
     pub headers: HeaderMap,
@@ -117,93 +139,166 @@ pub struct Rejected {
     pub body: Bytes,
 }
 
-/// How a committed body ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ending {
-    /// The terminal event, or a finish reason and a clean end; plain bodies: the whole length.
-    Complete,
-    /// The upstream closed or reset in the middle.
-    Broken,
-    /// `idle_timeout`.
-    Stalled,
-    /// A clean end that says nothing of a finish.
-    EndedWithoutFinish,
-    /// The upstream sent an error event (passed on as it came).
-    ErrorEvent,
-    /// The caller left, or took nothing for too long: the body was dropped.
-    CallerLeft,
-}
-
-/// What is known at a body's end.
-#[derive(Clone, Debug)]
-pub struct End {
-    /// How it ended.
-    pub ending: Ending,
-    /// What it means, where the upstream is at fault.
-    pub verdict: Option<Box<Verdict>>,
-    /// The limit that fired.
-    pub limit: Option<Limit>,
-    /// Token counts.
-    pub usage: Usage,
-    /// The finish reason.
-    pub finish: Option<Finish>,
-    /// Body bytes received from the upstream.
-    pub bytes: u64,
-    /// Data events seen.
-    pub events: u32,
-}
-
-/// A committed body. Dropping it before its end closes the upstream.
-///
-/// It never fails: a stream that breaks ends with one error event in the caller's dialect (never a made-up `[DONE]`); a
-/// body that is not a stream ends with [`BodyError`], so that the connection is cut and the caller sees it.
-#[derive(Debug)]
-pub struct Body {}
-
-/// A body that is not a stream broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream's answer broke off")]
-pub struct BodyError;
-
-impl Body {
-    /// Calls `f` exactly once: at the end, or when the body is dropped. Replaces an earlier one.
-    pub fn on_end(&mut self, _f: impl FnOnce(End) + Send + 'static) {
-        todo!()
-    }
-
-    /// Ends a stream now with an honest error event (shutdown); no effect once it ended, or on what is not a stream.
-    pub fn interrupt_handle(&mut self) -> Interrupt {
-        todo!()
-    }
-}
-
-/// Cuts a committed stream from outside, with an honest error event.
-#[derive(Clone, Debug)]
-pub struct Interrupt {}
-
-impl Interrupt {
-    /// Now.
-    pub fn interrupt(&self) {
-        todo!()
-    }
-}
-
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        todo!()
-    }
-}
-
 /// Sends and judges.
 ///
 /// # Errors
 /// The verdict on a failed attempt; the caller has seen nothing of it.
-pub async fn attempt(_attempt: Attempt<'_>) -> Result<Answer, Box<Failed>> {
-    todo!()
+pub async fn attempt(attempt: Attempt<'_>) -> Result<Answer, Box<Failed>> {
+    let started = Instant::now();
+    let run = Run {
+        attempt,
+        started,
+        head_seen: AtomicBool::new(false),
+        facts: Facts {
+            provider: attempt.line.target().provider,
+            vendor: attempt.line.target().vendor.clone(),
+            endpoint: attempt.request.endpoint,
+            stream: attempt.request.stream,
+            status: 0,
+            headers: HeaderMap::new(),
+            rules: attempt.rules.clone(),
+            now: attempt.now,
+        },
+    };
+    run.run(Timer::phase_one(started, &attempt.limits, attempt.request.stream)).await
+}
+
+/// One attempt under way.
+struct Run<'a> {
+    attempt: Attempt<'a>,
+    started: Instant,
+    head_seen: AtomicBool,
+    facts: Facts,
+}
+
+impl Run<'_> {
+    async fn run(mut self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
+        let Attempt { line, secret, request, upstream_model, request_usage, .. } = self.attempt;
+        let Ok(built) = request::build(line, request, secret, upstream_model, request_usage) else {
+            return Err(self.failed(self.facts.judge(Evidence::Internal)));
+        };
+        let permit = self.permit(&mut timer).await?;
+        let response = match timer.run(send::send(&self.attempt, built.request)).await {
+            Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
+            Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
+            Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
+            Ok(Ok(response)) => response,
+        };
+        self.head_seen.store(true, Ordering::Relaxed);
+        let (parts, body) = http::Response::from(response).into_parts();
+        self.facts.status = parts.status.as_u16();
+        self.facts.headers = parts.headers;
+        let kind = Kind::of(&self.facts.headers);
+        if !parts.status.is_success() {
+            return Err(self.refused(parts.status, body, &mut timer).await);
+        }
+        if kind == Kind::EventStream && self.takes_events() {
+            let Some(source) = Source::decoded(body, &mut self.facts.headers) else {
+                return Err(self.failed(self.facts.judge(Evidence::Stream(StreamFault::NotAStream))));
+            };
+            return self.hold(parts.status, source, None, built.usage_added, permit, timer).await;
+        }
+        if kind == Kind::Opaque && !self.wants_json() {
+            return self.opaque(parts.status, body, permit, &mut timer).await;
+        }
+        self.plain(parts.status, body, built.usage_added, permit, timer).await
+    }
+
+    /// A place among the channel's connections. That it takes too long is our own limit's doing: nobody is blamed.
+    async fn permit(&self, timer: &mut Timer) -> Result<tokio::sync::OwnedSemaphorePermit, Box<Failed>> {
+        let wait = tokio::time::timeout(self.attempt.limits.connect, self.attempt.line.permit());
+        let limit = match timer.run(wait).await {
+            Ok(Ok(Some(permit))) => return Ok(permit),
+            Ok(Ok(None) | Err(_)) => Limit::Connect,
+            Err(limit) => limit,
+        };
+        let mut failed = self.wire(Transport::Timeout(limit));
+        failed.verdict.scope = Scope::None;
+        failed.silent = false;
+        Err(failed)
+    }
+
+    /// Whether an event stream is a fitting answer: where one was asked for, and where the proxy does not know the forms
+    /// of asking.
+    fn takes_events(&self) -> bool {
+        use spareline_core::Endpoint::{Audio, Images};
+        self.facts.stream || matches!(self.facts.endpoint, None | Some(Audio | Images))
+    }
+
+    /// Whether the endpoint answers with nothing but JSON (or a stream of it).
+    fn wants_json(&self) -> bool {
+        use spareline_core::Endpoint::{Audio, Images};
+        !matches!(self.facts.endpoint, None | Some(Audio | Images))
+    }
+
+    /// Whether a JSON answer will not do: a stream was asked for where streams exist.
+    fn insists_on_stream(&self) -> bool {
+        use spareline_core::Endpoint::{ChatCompletions, Completions, Messages, Responses};
+        self.facts.stream
+            && matches!(self.facts.endpoint, Some(ChatCompletions | Completions | Messages | Responses))
+    }
+
+    // === failures ===
+
+    fn failed(&self, verdict: Box<Verdict>) -> Box<Failed> {
+        Box::new(Failed {
+            verdict,
+            limit: None,
+            response: None,
+            silent: !self.head_seen.load(Ordering::Relaxed),
+            overloaded: false,
+        })
+    }
+
+    fn wire(&self, transport: Transport) -> Box<Failed> {
+        let mut failed = self.failed(self.facts.judge(Evidence::Transport(transport)));
+        if let Transport::Timeout(limit) = transport {
+            failed.limit = Some(limit);
+        }
+        failed
+    }
+
+    fn egress_proxy(&self) -> Box<Failed> {
+        let headers = HeaderMap::new();
+        self.failed(self.facts.judge(Evidence::Response { status: 407, headers: &headers, body: b"" }))
+    }
+
+    fn overloaded(&self) -> Box<Failed> {
+        let mut failed = self.failed(self.facts.judge(Evidence::Internal));
+        failed.overloaded = true;
+        failed.silent = false;
+        failed
+    }
+}
+
+/// What a content type says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Json,
+    EventStream,
+    /// Nothing that can be judged: audio, images, plain text.
+    Opaque,
+    /// HTML, or nothing said: to be looked at.
+    Unclear,
+}
+
+impl Kind {
+    fn of(headers: &HeaderMap) -> Self {
+        let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = value.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let is = |word: &str| kind.eq_ignore_ascii_case(word);
+        let lower_ends = |word: &str| {
+            kind.len() >= word.len()
+                && kind.get(kind.len() - word.len()..).is_some_and(|end| end.eq_ignore_ascii_case(word))
+        };
+        if is("text/event-stream") {
+            Self::EventStream
+        } else if is("application/json") || lower_ends("+json") || lower_ends("/json") {
+            Self::Json
+        } else if kind.is_empty() || is("text/html") || is("application/xhtml+xml") {
+            Self::Unclear
+        } else {
+            Self::Opaque
+        }
+    }
 }

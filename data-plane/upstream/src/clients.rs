@@ -2,21 +2,30 @@
 //! registry updates of unchanged channels and dropped with the last channel that used it.
 //!
 //! A [`Clients`] is cheap, and one per worker thread is meant to be possible: [`Clients::sibling`] shares the limits
-//! on connections, not the pools.
+//! on connections, not the pools. Names are resolved anew for every connection.
 
-use std::sync::Arc;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use spareline_core::ChannelId;
+use spareline_core::spec::ChannelSpec;
+use spareline_core::{ChannelId, Provider};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::target::Target;
+use self::pool::Pool;
+use crate::base_url::Base;
+use crate::target::{Network, Target};
 
 /// Bounds for all pools.
 #[derive(Clone, Debug)]
 pub struct ClientsConfig {
     /// Idle connections are closed after this; below what upstreams usually keep (**15 s**; some close at 20 s).
     pub pool_idle: Duration,
-    /// Idle connections kept per host (**64**).
+    /// Idle connections kept per host (**256**).
     pub pool_max_idle_per_host: usize,
     /// Most requests at once per channel where it does not say (**1024**).
     pub max_connections: u32,
@@ -24,11 +33,25 @@ pub struct ClientsConfig {
 
 /// The lines in use and their pools.
 #[derive(Debug)]
-pub struct Clients {}
+pub struct Clients {
+    config: ClientsConfig,
+    lines: Mutex<HashMap<ChannelId, Arc<Line>>>,
+    pools: Mutex<HashMap<Network, Weak<Pool>>>,
+    permits: Arc<Permits>,
+}
 
 /// One channel, ready to be spoken to.
 #[derive(Debug)]
-pub struct Line {}
+pub struct Line {
+    target: Target,
+    base: Base,
+    pool: Arc<Pool>,
+    permits: Arc<Semaphore>,
+}
+
+/// Limits on connections, shared by siblings: per channel the limit and its semaphore.
+#[derive(Debug, Default)]
+struct Permits(Mutex<HashMap<ChannelId, (u32, Arc<Semaphore>)>>);
 
 /// Why a channel cannot be spoken to: its network options do not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,44 +69,121 @@ pub enum LineError {
 
 impl Default for ClientsConfig {
     fn default() -> Self {
-        Self { pool_idle: Duration::from_secs(15), pool_max_idle_per_host: 64, max_connections: 1024 }
+        Self { pool_idle: Duration::from_secs(15), pool_max_idle_per_host: 256, max_connections: 1024 }
     }
 }
 
+// === impl Clients ===
+
 impl Clients {
     /// No lines yet.
-    pub fn new(_config: ClientsConfig) -> Self {
-        todo!()
+    pub fn new(config: ClientsConfig) -> Self {
+        Self { config, lines: Mutex::default(), pools: Mutex::default(), permits: Arc::default() }
     }
 
     /// For another worker thread: pools of its own, the same limits on connections.
     pub fn sibling(&self) -> Self {
-        todo!()
+        Self { permits: self.permits.clone(), ..Self::new(self.config.clone()) }
     }
 
     /// The line of a channel. Cheap (a lock and a map lookup) while its revision is the one already known; otherwise
-    /// `make` is asked for the target and the line is built, on the same pool where the network options are unchanged.
+    /// it is built, on the same pool where the network options are unchanged.
+    ///
+    /// # Errors
+    /// The network options do not work.
+    pub fn line_of(&self, spec: &ChannelSpec) -> Result<Arc<Line>, LineError> {
+        self.line(spec.id, spec.spec_revision.0, || Target::from(spec))
+    }
+
+    /// As [`Self::line_of`], for a target made otherwise; `make` is only called where the revision is a new one.
     ///
     /// # Errors
     /// The network options do not work.
     pub fn line(
         &self,
-        _channel: ChannelId,
-        _revision: i64,
-        _make: impl FnOnce() -> Target,
+        channel: ChannelId,
+        revision: i64,
+        make: impl FnOnce() -> Target,
     ) -> Result<Arc<Line>, LineError> {
-        todo!()
+        if let Some(line) = lock(&self.lines).get(&channel)
+            && line.target.revision == revision
+        {
+            return Ok(line.clone());
+        }
+        let line = Arc::new(self.build(make())?);
+        lock(&self.lines).insert(channel, line.clone());
+        Ok(line)
     }
 
     /// Drops the lines of channels that are no more, and the pools that nobody uses any more.
-    pub fn retain(&self, _live: impl Fn(ChannelId) -> bool) {
-        todo!()
+    pub fn retain(&self, live: impl Fn(ChannelId) -> bool) {
+        lock(&self.lines).retain(|channel, _| live(*channel));
+        lock(&self.pools).retain(|_, pool| pool.strong_count() > 0);
+        lock(&self.permits.0).retain(|channel, _| live(*channel));
+    }
+
+    fn build(&self, target: Target) -> Result<Line, LineError> {
+        let base = match target.provider {
+            Provider::AzureOpenAi => Base::azure(&target.base_url, target.api_version.as_deref()),
+            _ => Base::new(&target.base_url),
+        };
+        // How many may be in use has no bearing on the way there.
+        let key = Network { max_connections: None, ..target.network.clone() };
+        let known = lock(&self.pools).get(&key).and_then(Weak::upgrade);
+        let pool = match known {
+            Some(pool) => pool,
+            None => {
+                let pool = Arc::new(Pool::new(key.clone(), &self.config)?);
+                lock(&self.pools).insert(key, Arc::downgrade(&pool));
+                pool
+            }
+        };
+        let limit =
+            target.network.max_connections.filter(|limit| *limit > 0).unwrap_or(self.config.max_connections);
+        let permits = self.permits.of(target.channel, limit);
+        Ok(Line { target, base, pool, permits })
     }
 }
+
+impl Permits {
+    fn of(&self, channel: ChannelId, limit: u32) -> Arc<Semaphore> {
+        let mut all = lock(&self.0);
+        match all.get(&channel) {
+            Some((known, permits)) if *known == limit => permits.clone(),
+            _ => {
+                let permits = Arc::new(Semaphore::new(limit as usize));
+                all.insert(channel, (limit, permits.clone()));
+                permits
+            }
+        }
+    }
+}
+
+// === impl Line ===
 
 impl Line {
     /// What it was made from.
     pub fn target(&self) -> &Target {
-        todo!()
+        &self.target
     }
+
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A place among the channel's connections; waits for one.
+    pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => Some(permit),
+            Err(_) => self.permits.clone().acquire_owned().await.ok(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,15 +7,22 @@
 
 pub mod attempt;
 pub mod base_url;
+mod body;
 pub mod budget;
 pub mod clients;
+mod dial;
+mod error_event;
 pub mod headers;
+mod judge;
 pub mod request;
+mod source;
 pub mod target;
+mod transport;
 
 pub use attempt::{Answer, Attempt, Body, CommitMode, End, Ending, Failed, Limits, Rejected, attempt};
 pub use budget::{Budget, Reservation};
 pub use clients::{Clients, ClientsConfig, Line, LineError};
+pub use error_event::STREAM_INTERRUPTED;
 pub use request::Outgoing;
 pub use target::{Network, Target};
 

@@ -38,7 +38,7 @@ pub struct Target {
 pub struct Network {
     /// An egress proxy: http, https or socks5 URL; may carry userinfo, so it is never printed.
     pub proxy_url: Option<Arc<str>>,
-    /// PEM bundle to trust in place of the system's.
+    /// PEM bundle to trust besides the system's.
     pub ca_pem: Option<Arc<str>>,
     /// Speak HTTP/2: by ALPN over TLS, by prior knowledge without.
     pub http2: bool,

@@ -1,0 +1,147 @@
+//! A 2xx answer that is not taken as a stream: held whole and checked, or relayed where there is nothing to check.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http::StatusCode;
+use spareline_core::classify::{self, Evidence, Input, StreamFault, Transport};
+use spareline_core::commit::Usage;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::refused::joined;
+use super::timer::Timer;
+use super::{Answer, Body, Failed, PLAIN_LIMIT, Rejected, Run};
+use crate::body::Relay;
+use crate::budget::Reservation;
+use crate::headers::to_caller;
+use crate::source::Source;
+
+impl Run<'_> {
+    /// JSON, or what should be.
+    pub(super) async fn plain(
+        mut self,
+        status: StatusCode,
+        body: reqwest::Body,
+        usage_added: bool,
+        permit: OwnedSemaphorePermit,
+        mut timer: Timer,
+    ) -> Result<Answer, Box<Failed>> {
+        let Some(mut source) = Source::decoded(body, &mut self.facts.headers) else {
+            return Err(self.undecodable());
+        };
+        let mut reservation = self.attempt.budget.empty();
+        let mut parts: Vec<Bytes> = Vec::new();
+        let mut length = 0;
+        loop {
+            let bytes = match timer.run(source.next()).await {
+                Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
+                Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
+                Ok(None) => break,
+                Ok(Some(Ok(bytes))) => bytes,
+            };
+            if !reservation.grow(bytes.len()) {
+                return Err(self.overloaded());
+            }
+            if parts.is_empty() && self.facts.stream && looks_like_events(&bytes) {
+                // An event stream under another name.
+                drop(reservation);
+                return self.hold(status, source, Some(bytes), usage_added, permit, timer).await;
+            }
+            length += bytes.len();
+            parts.push(bytes);
+            if length > PLAIN_LIMIT {
+                let held = VecDeque::from(parts);
+                return Ok(self.relay(status, held, reservation, source, permit, &timer));
+            }
+        }
+        drop((source, permit));
+        self.checked(status, joined(parts))
+    }
+
+    fn checked(self, status: StatusCode, body: Bytes) -> Result<Answer, Box<Failed>> {
+        let evidence =
+            Evidence::Response { status: status.as_u16(), headers: &self.facts.headers, body: &body };
+        let input = Input {
+            provider: self.facts.provider,
+            vendor: self.facts.vendor.as_deref(),
+            endpoint: self.facts.endpoint,
+            stream: self.facts.stream,
+            evidence,
+        };
+        let headers = to_caller(&self.facts.headers);
+        if let Err(verdict) = classify::check_success(&input, self.attempt.rules, self.attempt.now) {
+            let mut failed = self.failed(verdict);
+            failed.response = Some(Rejected { status, headers, body });
+            return Err(failed);
+        }
+        if self.insists_on_stream() {
+            let verdict = self.facts.judge(Evidence::Stream(StreamFault::NotAStream));
+            let mut failed = self.failed(verdict);
+            failed.response = Some(Rejected { status, headers, body });
+            return Err(failed);
+        }
+        let usage = Usage::of_answer(&body);
+        Ok(Answer {
+            status,
+            headers,
+            body: Body::whole(body, usage),
+            usage,
+            first_content: self.started.elapsed(),
+            stream: false,
+        })
+    }
+
+    /// Audio, images and the like: committed at the first byte.
+    pub(super) async fn opaque(
+        self,
+        status: StatusCode,
+        body: reqwest::Body,
+        permit: OwnedSemaphorePermit,
+        timer: &mut Timer,
+    ) -> Result<Answer, Box<Failed>> {
+        let mut source = Source::raw(body);
+        let first = match timer.run(source.next()).await {
+            Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
+            Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
+            Ok(None) => return self.checked(status, Bytes::new()),
+            Ok(Some(Ok(bytes))) => bytes,
+        };
+        let reservation = self.attempt.budget.empty();
+        Ok(self.relay(status, VecDeque::from([first]), reservation, source, permit, timer))
+    }
+
+    fn relay(
+        self,
+        status: StatusCode,
+        held: VecDeque<Bytes>,
+        reservation: Reservation,
+        source: Source,
+        permit: OwnedSemaphorePermit,
+        timer: &Timer,
+    ) -> Answer {
+        let headers = to_caller(&self.facts.headers);
+        let first_content = self.started.elapsed();
+        let limits = (timer.at(), self.attempt.limits.idle);
+        let relay = Relay::new(held, reservation, source, limits, self.facts, permit);
+        Answer {
+            status,
+            headers,
+            body: Body::relay(relay),
+            usage: Usage::default(),
+            first_content,
+            stream: false,
+        }
+    }
+
+    /// An encoding that nobody asked for and that cannot be read: as good as not JSON.
+    fn undecodable(&self) -> Box<Failed> {
+        self.wire(Transport::NotHttp)
+    }
+}
+
+/// Whether bytes begin as an event stream does.
+fn looks_like_events(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = bytes.trim_ascii_start();
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|begin| bytes.starts_with(begin))
+}

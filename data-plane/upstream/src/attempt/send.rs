@@ -1,0 +1,36 @@
+//! Sends a request, and once more where the pooled connection it got was already dead.
+
+use std::time::Duration;
+
+use reqwest::{Request, Response};
+use spareline_core::classify::Transport;
+use tokio::time::Instant;
+
+use super::Attempt;
+use crate::transport::{self, Fault};
+use crate::{dial, request};
+
+/// A dead connection shows at once. Later it is an upstream that gave up, which may have worked on the request.
+const STALE_WITHIN: Duration = Duration::from_secs(1);
+
+pub(super) async fn send(attempt: &Attempt<'_>, request: Request) -> Result<Response, Fault> {
+    let pool = attempt.line.pool();
+    let scheme = request.url().scheme().to_owned();
+    let client =
+        |fresh| pool.client(attempt.limits.connect, &scheme, fresh).map_err(|_| Fault::Wire(Transport::Tls));
+    let sent = Instant::now();
+    let (result, dialed) = dial::watch(client(false)?.execute(request)).await;
+    let error = match result {
+        Ok(response) => return Ok(response),
+        Err(error) => error,
+    };
+    if dialed || sent.elapsed() > STALE_WITHIN || !transport::is_stale(&error) {
+        return Err(transport::fault(&error));
+    }
+    tracing::debug!(event = "stale_connection", channel = %attempt.line.target().channel, "replayed on a fresh connection");
+    let Attempt { line, secret, request, upstream_model, request_usage, .. } = *attempt;
+    let Ok(again) = request::build(line, request, secret, upstream_model, request_usage) else {
+        return Err(transport::fault(&error));
+    };
+    client(true)?.execute(again.request).await.map_err(|error| transport::fault(&error))
+}

@@ -1,0 +1,115 @@
+//! The HTTP clients of one way through the network: one per connect timeout (a property of the connector), and beside
+//! each one that never pools, for replays.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, ClientBuilder, Proxy};
+
+use super::{ClientsConfig, LineError};
+use crate::dial::DialLayer;
+use crate::target::Network;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    network: Network,
+    idle: Duration,
+    max_idle: usize,
+    /// A handful at most: as many as there are different limits.
+    clients: Mutex<Vec<(Key, Client)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    connect: Duration,
+    /// http:// with HTTP/2: by prior knowledge.
+    plain_http2: bool,
+    fresh: bool,
+}
+
+impl Pool {
+    /// Checks the options by making a client.
+    pub(crate) fn new(network: Network, config: &ClientsConfig) -> Result<Self, LineError> {
+        let pool = Self {
+            network,
+            idle: config.pool_idle,
+            max_idle: config.pool_max_idle_per_host,
+            clients: Mutex::default(),
+        };
+        pool.client(Duration::from_secs(5), "https", false)?;
+        Ok(pool)
+    }
+
+    /// The client for a connect timeout; `fresh`: one that never uses a pooled connection.
+    pub(crate) fn client(&self, connect: Duration, scheme: &str, fresh: bool) -> Result<Client, LineError> {
+        let key = Key { connect, plain_http2: self.network.http2 && scheme == "http", fresh };
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = clients.iter().find(|(known, _)| *known == key) {
+            return Ok(client.clone());
+        }
+        let client = self.build(key)?;
+        clients.push((key, client.clone()));
+        Ok(client)
+    }
+
+    fn build(&self, key: Key) -> Result<Client, LineError> {
+        let certificates = match &self.network.ca_pem {
+            None => Vec::new(),
+            Some(pem) => match Certificate::from_pem_bundle(pem.as_bytes()) {
+                Ok(found) if !found.is_empty() => found,
+                _ => return Err(LineError::Certificates),
+            },
+        };
+        if certificates.is_empty() {
+            return self.builder(key)?.build().map_err(|error| LineError::Client(chain(&error)));
+        }
+        // Where the machine has no certificates of its own, the given ones stand alone.
+        let merged = self.builder(key)?.tls_certs_merge(certificates.clone()).build();
+        merged.or_else(|_| {
+            let only = self.builder(key)?.tls_certs_only(certificates).build();
+            only.map_err(|_| LineError::Certificates)
+        })
+    }
+
+    fn builder(&self, key: Key) -> Result<ClientBuilder, LineError> {
+        let mut builder = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .no_proxy()
+            .referer(false)
+            .tcp_nodelay(true)
+            .connect_timeout(key.connect)
+            .pool_idle_timeout(self.idle)
+            .pool_max_idle_per_host(if key.fresh { 0 } else { self.max_idle })
+            .connector_layer(DialLayer);
+        builder = match (self.network.http2, key.plain_http2) {
+            (false, _) => builder.http1_only(),
+            (true, true) => builder.http2_prior_knowledge(),
+            (true, false) => builder,
+        };
+        if self.network.http2 {
+            // A connection that went dead silently is noticed within 30 s; nothing is asked of an idle one.
+            builder = builder
+                .http2_keep_alive_interval(Duration::from_secs(20))
+                .http2_keep_alive_timeout(Duration::from_secs(10))
+                .http2_keep_alive_while_idle(false)
+                .http2_adaptive_window(true);
+        }
+        if let Some(proxy) = &self.network.proxy_url {
+            builder = builder.proxy(Proxy::all(&**proxy).map_err(|_| LineError::Proxy)?);
+        }
+        Ok(builder)
+    }
+}
+
+/// An error and its sources; no URL is part of it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
