@@ -153,7 +153,7 @@ async fn next(
             None => Ok(None),
             Some(message) => {
                 shared.confirm();
-                Ok(Some(session.received(message, shared.now(), &mut rand::rng())))
+                Ok(Some(session.received(message, shared.now())))
             }
         },
         () = sleep_until(Instant::now() + until) => Ok(Some(session.tick(shared.now()))),

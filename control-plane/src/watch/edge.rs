@@ -288,7 +288,7 @@ impl Edge<'_> {
                 }
                 let agrees = |p: &&dp::Position| p.epoch == applied.epoch && p.digest == applied.digest;
                 let agrees_at = self.sent.as_ref().filter(agrees).map(|p| p.revision);
-                self.guard.acked(applied, self.session.rejections(), agrees_at);
+                self.guard.acked(applied, &self.session.rejections(), agrees_at);
             }
             Received::Resync(why) => {
                 tracing::warn!(

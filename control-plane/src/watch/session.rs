@@ -4,13 +4,30 @@
 //! so any number of changes becomes one frame and nothing can overflow. At most one frame is unacknowledged. A rejected
 //! version is not sent again within the session, but for a snapshot that was asked for.
 
+mod chunks;
+mod rejected;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
+use prost::Message as _;
+use rand::{Rng, RngExt as _};
+use spareline_core::convert::duration_ref;
 use spareline_core::ids::Revision;
-use spareline_core::items::Items;
+use spareline_core::items::{ItemKey, Items};
 use spareline_proto::dataplane::v1 as dp;
+use spareline_proto::dataplane::v1::watch_request::Message as Request;
+use spareline_proto::dataplane::v1::watch_response::Message;
+
+use chunks::Chunks;
+use rejected::Rejected;
+
+/// The largest frame, in bytes; a snapshot comes in chunks of this, and a larger update as a snapshot.
+const MAX_FRAME: usize = 1024 * 1024;
+/// A proxy gets a snapshot on request at most this often.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a proxy should have.
 #[derive(Clone, Debug)]
@@ -75,19 +92,84 @@ pub struct ProtocolError(pub &'static str);
 #[derive(Debug)]
 pub struct ServerSession {
     node: dp::Node,
+    settings: Settings,
+    welcome: Option<dp::Welcome>,
+    /// The proxy came from this epoch, or was brought into it.
+    epoch: Arc<str>,
+    /// The view last sent, what was rejected of it included.
+    sent: Items,
+    /// Whether `sent` is what the proxy has, or is on its way there; else a snapshot follows.
+    synced: bool,
+    frames: u64,
+    flight: Option<Flight>,
+    rejected: Rejected,
+    acked: Option<dp::Position>,
+    /// The newest revision known to hold nothing new for the proxy.
+    seen: Revision,
+    resync: Option<Duration>,
+    heartbeat_at: Duration,
+    ends_at: Duration,
+    over: bool,
 }
+
+/// A frame that is not acknowledged yet.
+#[derive(Debug)]
+struct Flight {
+    frame: u64,
+    revision: Revision,
+    /// The items it brings; `None`: all, it is a snapshot.
+    keys: Option<Vec<ItemKey>>,
+    /// What is still to be sent of a snapshot.
+    chunks: Option<Chunks>,
+}
+
+// === impl ServerSession ===
 
 impl ServerSession {
     /// Opens a session with what the proxy said first.
     pub fn open(
-        _hello: dp::Hello,
-        _target: &Target,
-        _settings: &Settings,
-        _session_id: String,
-        _now: Duration,
-        _rng: &mut impl Rng,
+        hello: dp::Hello,
+        target: &Target,
+        settings: &Settings,
+        session_id: String,
+        now: Duration,
+        rng: &mut impl Rng,
     ) -> Open {
-        todo!()
+        let Some(node) = hello.node else { return Open::Refused("hello.node is required") };
+        if node.proxy_id.is_empty() {
+            return Open::Refused("hello.node.proxy_id is required");
+        }
+        let held = hello.held.filter(|held| held.epoch == *target.epoch);
+        if held.as_ref().is_some_and(|held| held.revision > target.revision.0) {
+            return Open::Ahead;
+        }
+        let resumed = held.as_ref().is_some_and(|held| held.digest == target.items.digest());
+        let enabled_features =
+            settings.features.iter().filter(|f| node.features.contains(f)).cloned().collect();
+        let welcome = dp::Welcome {
+            session_id,
+            replica_id: settings.replica_id.clone(),
+            heartbeat_interval: Some(duration_ref(settings.heartbeat)),
+            resumed,
+            enabled_features,
+        };
+        Open::Session(Box::new(Self {
+            node,
+            settings: settings.clone(),
+            welcome: Some(welcome),
+            epoch: if held.is_some() { target.epoch.clone() } else { Arc::from("") },
+            sent: if resumed { target.items.clone() } else { Items::default() },
+            synced: resumed,
+            frames: 0,
+            flight: None,
+            rejected: Rejected::default(),
+            acked: held.filter(|_| resumed),
+            seen: Revision(0),
+            resync: None,
+            heartbeat_at: now + spread(settings.heartbeat, rng),
+            ends_at: now + spread(settings.max_age, rng),
+            over: false,
+        }))
     }
 
     /// Who it is.
@@ -99,48 +181,179 @@ impl ServerSession {
     /// something, or [`deadline`](Self::deadline). Call it whenever the transport can take a message, until `None`.
     pub fn poll(
         &mut self,
-        _target: &Target,
-        _server_time: prost_types::Timestamp,
-        _now: Duration,
-        _rng: &mut impl Rng,
+        target: &Target,
+        server_time: prost_types::Timestamp,
+        now: Duration,
+        rng: &mut impl Rng,
     ) -> Option<dp::WatchResponse> {
-        todo!()
+        let message = self.next(target, server_time, now, rng)?;
+        self.heartbeat_at = now + spread(self.settings.heartbeat, rng);
+        Some(dp::WatchResponse { message: Some(message) })
+    }
+
+    fn next(
+        &mut self,
+        target: &Target,
+        server_time: prost_types::Timestamp,
+        now: Duration,
+        rng: &mut impl Rng,
+    ) -> Option<Message> {
+        if self.over {
+            return None;
+        }
+        if let Some(welcome) = self.welcome.take() {
+            return Some(Message::Welcome(welcome));
+        }
+        if let Some(chunk) = self.next_chunk(server_time) {
+            return Some(chunk);
+        }
+        if self.flight.is_none() {
+            if now >= self.ends_at {
+                self.over = true;
+                let reconnect_after = Some(duration_ref(Duration::from_millis(rng.random_range(0..1000))));
+                return Some(Message::Goodbye(dp::Goodbye { reconnect_after, why: "session age".to_owned() }));
+            }
+            if let Some(frame) = self.frame(target, server_time, now) {
+                return Some(frame);
+            }
+        }
+        (now >= self.heartbeat_at).then(|| self.checkpoint(server_time))
+    }
+
+    /// A frame that brings the proxy what it should have, if it lacks anything.
+    fn frame(&mut self, target: &Target, time: prost_types::Timestamp, now: Duration) -> Option<Message> {
+        if !self.synced || self.epoch != target.epoch {
+            return self.snapshot(target, time);
+        }
+        let last = self.acked.as_ref().map_or(0, |p| p.revision);
+        if target.revision.0 < last {
+            // Another replica's past; ours will catch up.
+            return None;
+        }
+        let delta = self.sent.diff(&target.items);
+        // Nothing new for this proxy: it learns of the revision with the next heartbeat.
+        if delta.is_empty() && (target.revision.0 == last || now < self.heartbeat_at) {
+            self.seen = target.revision;
+            return None;
+        }
+        let mut update = delta.to_update();
+        if update.encoded_len() > MAX_FRAME {
+            return self.snapshot(target, time);
+        }
+        let keys = delta.items().filter_map(|i| i.key()).chain(delta.removed.iter().cloned()).collect();
+        self.frames += 1;
+        let flight = Flight { frame: self.frames, revision: target.revision, keys: Some(keys), chunks: None };
+        update.frame = self.frames;
+        update.position = Some(position(target));
+        update.allow_empty = target.items.channel_count() == 0;
+        update.server_time = Some(time);
+        self.sent = target.items.clone();
+        self.flight = Some(flight);
+        Some(Message::Update(update))
+    }
+
+    fn snapshot(&mut self, target: &Target, time: prost_types::Timestamp) -> Option<Message> {
+        // Empty by a change of the epoch the proxy comes from, or because somebody says so.
+        let empty = target.items.channel_count() == 0;
+        let allow_empty = empty && (target.allow_empty || self.epoch == target.epoch);
+        self.frames += 1;
+        let chunks = Chunks::new(self.frames, position(target), &target.items, allow_empty);
+        self.flight =
+            Some(Flight { frame: self.frames, revision: target.revision, keys: None, chunks: Some(chunks) });
+        self.sent = target.items.clone();
+        self.epoch = target.epoch.clone();
+        self.synced = true;
+        self.next_chunk(time)
+    }
+
+    fn next_chunk(&mut self, time: prost_types::Timestamp) -> Option<Message> {
+        let flight = self.flight.as_mut()?;
+        let (chunk, last) = flight.chunks.as_mut()?.next(time)?;
+        if last {
+            flight.chunks = None;
+        }
+        Some(Message::Snapshot(chunk))
+    }
+
+    fn checkpoint(&self, server_time: prost_types::Timestamp) -> Message {
+        Message::Checkpoint(dp::Checkpoint { position: self.acked.clone(), server_time: Some(server_time) })
     }
 
     /// A message of the proxy.
     ///
     /// # Errors
     /// It broke the protocol.
-    pub fn received(
-        &mut self,
-        _message: dp::WatchRequest,
-        _now: Duration,
-    ) -> Result<Received, ProtocolError> {
-        todo!()
+    pub fn received(&mut self, message: dp::WatchRequest, now: Duration) -> Result<Received, ProtocolError> {
+        match message.message.ok_or(ProtocolError("an empty message"))? {
+            Request::Hello(_) => Err(ProtocolError("a second hello")),
+            Request::Ack(ack) => self.acknowledged(ack),
+            Request::Resync(resync) => {
+                if self.resync.is_some_and(|at| now.saturating_sub(at) < RESYNC_INTERVAL) {
+                    return Ok(Received::ResyncTooSoon);
+                }
+                self.resync = Some(now);
+                self.synced = false;
+                Ok(Received::Resync(resync.why))
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, ack: dp::Ack) -> Result<Received, ProtocolError> {
+        let whole = |flight: &Flight| flight.frame == ack.frame && flight.chunks.is_none();
+        let Some(flight) = self.flight.take_if(|flight| whole(flight)) else {
+            return Err(ProtocolError("an ack of a frame that is not in flight"));
+        };
+        self.rejected.settle(flight.keys, ack.rejections.clone(), &self.sent);
+        let digest = self.rejected.digest_of(&self.sent);
+        self.acked =
+            Some(dp::Position { epoch: self.epoch.to_string(), revision: flight.revision.0, digest });
+        self.seen = flight.revision;
+        Ok(Received::Acked { applied: ack.applied.unwrap_or_default(), rejections: ack.rejections })
     }
 
     /// When to call [`poll`](Self::poll) at the latest.
     pub fn deadline(&self) -> Duration {
-        todo!()
+        self.heartbeat_at.min(if self.flight.is_none() { self.ends_at } else { Duration::MAX })
     }
 
     /// Whether a `Goodbye` was sent: end the stream.
     pub fn is_over(&self) -> bool {
-        todo!()
+        self.over
     }
 
-    /// What the proxy is known to serve: acknowledged, or unchanged since then.
+    /// What the proxy acknowledged, or resumed from.
     pub fn applied(&self) -> Option<&dp::Position> {
-        todo!()
+        self.acked.as_ref()
+    }
+
+    /// The newest revision whose every item for this proxy it is known to serve (or to have rejected); zero: none yet.
+    pub fn reached(&self) -> Revision {
+        let acked = self.acked.as_ref().map_or(0, |p| p.revision);
+        if self.flight.is_some() || !self.synced { Revision(acked) } else { self.seen.max(Revision(acked)) }
     }
 
     /// What the proxy could not use, as of now.
-    pub fn rejections(&self) -> &[dp::Rejection] {
-        todo!()
+    pub fn rejections(&self) -> Vec<dp::Rejection> {
+        self.rejected.iter().cloned().collect()
     }
 
     /// The orderly end on shutdown; nothing may follow it.
-    pub fn goodbye(&mut self, _why: &str, _reconnect_after: Duration) -> dp::WatchResponse {
-        todo!()
+    pub fn goodbye(&mut self, why: &str, reconnect_after: Duration) -> dp::WatchResponse {
+        self.over = true;
+        let goodbye = dp::Goodbye { reconnect_after: Some(duration_ref(reconnect_after)), why: why.to_owned() };
+        dp::WatchResponse { message: Some(Message::Goodbye(goodbye)) }
     }
+}
+
+fn position(target: &Target) -> dp::Position {
+    dp::Position {
+        epoch: target.epoch.to_string(),
+        revision: target.revision.0,
+        digest: target.items.digest(),
+    }
+}
+
+/// +-10 %, so that a fleet does not beat as one.
+fn spread(duration: Duration, rng: &mut impl Rng) -> Duration {
+    duration.mul_f64(rng.random_range(0.9..=1.1))
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use imbl::{HashMap, OrdMap, OrdSet};
+use spareline_proto::dataplane::v1 as dp;
 
 use crate::classify::Rules;
 use crate::ids::{ChannelId, CredentialId, Revision, Subject};
@@ -60,6 +61,18 @@ pub struct Rejection {
     pub kept: Option<i64>,
     /// Every mistake, for humans.
     pub message: String,
+}
+
+impl Rejection {
+    /// As it goes on the wire.
+    pub fn to_wire(&self) -> dp::Rejection {
+        dp::Rejection {
+            item: Some(self.key.to_ref()),
+            version: self.version,
+            message: self.message.clone(),
+            kept_version: self.kept.unwrap_or(0),
+        }
+    }
 }
 
 impl View {
