@@ -40,7 +40,8 @@ pub(crate) async fn receive<B>(
     budget: &Budget,
 ) -> Result<Received, ApiError>
 where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
 {
     let encodings = encodings(headers)?;
     let declared = body.size_hint().exact().or_else(|| Some(body.size_hint().lower()));
@@ -59,7 +60,8 @@ where
 
 async fn collect<B>(mut body: B, limits: Limits, budget: &Budget) -> Result<Received, ApiError>
 where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
 {
     let mut reservation = budget.empty();
     let mut first = Bytes::new();
@@ -111,7 +113,8 @@ where
 /// Lets a caller that is still sending finish within reason, so that it reads our answer instead of a reset.
 async fn discard<B>(mut body: B, limits: Limits)
 where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
 {
     let mut left = limits.size.saturating_add(8 << 20);
     let read = async {
@@ -226,3 +229,6 @@ pub(crate) fn overloaded() -> ApiError {
     ApiError::new(Code::Overloaded, "too many and too large requests at once, try again shortly")
         .retry_after(Duration::from_secs(1))
 }
+
+#[cfg(test)]
+mod tests;
