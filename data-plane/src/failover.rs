@@ -181,8 +181,8 @@ pub(crate) async fn run<U: Upstream>(
             at.pinned = Some(named(&view, &pin.channel));
         }
         let left = match policy.deadline.map(|d| d.checked_sub(started.elapsed())) {
-            Some(None) => return Outcome::Failed(last::timed_out(Limit::Deadline)),
-            Some(left) => left,
+            Some(Some(left)) if !left.is_zero() => Some(left),
+            Some(_) => return Outcome::Failed(last::timed_out(Limit::Deadline)),
             None => None,
         };
         let stay = at.stay.take();
@@ -308,6 +308,10 @@ fn follow(
     }
     if failed.overloaded {
         return Next::Stop(Stop::Overloaded);
+    }
+    if failed.limit == Some(Limit::Deadline) {
+        // The time was up for the request, which says little about the channel.
+        return Next::Stop(Stop::Enough);
     }
     let taught = react::failed(shared, view, plan, &mut picked, failed, reaction.penalise, record);
     let uncertain = verdict.unknown_outcome && !(200..300).contains(&verdict.status);

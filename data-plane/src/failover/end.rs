@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use spareline_core::{Scope, health::Soft};
+use spareline_core::{
+    Scope,
+    classify::Verdict,
+    health::{Crossing, Soft},
+};
 use spareline_upstream::{Body, End, Ending};
 
 use super::{Account, Worker};
@@ -32,7 +36,7 @@ pub fn watch_body(
         if let Some(id) = remembered {
             shared.forget_stream(id);
         }
-        finish(&shared, &end, account, record, &connection);
+        finish(&shared, &end, stream, account, record, &connection);
     });
     // A stream that was committed while the rest was being cut.
     if worker.shared.is_cut() && stream {
@@ -40,7 +44,14 @@ pub fn watch_body(
     }
 }
 
-fn finish(shared: &Shared, end: &End, account: Option<Account>, mut record: Record, connection: &Connection) {
+fn finish(
+    shared: &Shared,
+    end: &End,
+    stream: bool,
+    account: Option<Account>,
+    mut record: Record,
+    connection: &Connection,
+) {
     record.usage = end.usage;
     record.response_bytes = end.bytes;
     let ending = match end.ending {
@@ -53,20 +64,12 @@ fn finish(shared: &Shared, end: &End, account: Option<Account>, mut record: Reco
         Ending::CallerLeft if connection.stalled() => "write_timeout",
         Ending::CallerLeft => "caller_left",
     };
-    if let (Some(verdict), Some(mut account)) = (&end.verdict, account) {
-        // A break is soft evidence, whatever the error event said: the caller may have caused it.
-        let soft = match verdict.scope {
-            Scope::None | Scope::Request => None,
-            Scope::Channel => Some(Soft::NoAnswer),
-            _ => Some(Soft::Answered),
-        };
-        if let Some(soft) = soft {
-            let view = shared.view();
-            let crossing = account.ticket.failure(soft, account.body_hash, view.fleet(), shared.now());
-            if crossing != spareline_core::health::Crossing::None {
-                shared.spool.tell_health();
-            }
-        }
+    match (&end.verdict, account) {
+        (Some(verdict), Some(account)) => broke(shared, verdict, account),
+        (None, Some(mut account)) if stream => account.ticket.success(),
+        _ => {}
+    }
+    if let Some(verdict) = &end.verdict {
         tracing::debug!(
             event = "stream_failed",
             request_id = %record.request_id,
@@ -78,4 +81,21 @@ fn finish(shared: &Shared, end: &End, account: Option<Account>, mut record: Reco
     }
     record.limit = end.limit.map(|l| l.as_str());
     record.finish(ending);
+}
+
+/// A break is soft evidence, whatever an error event said: its caller may have caused it.
+fn broke(shared: &Shared, verdict: &Verdict, mut account: Account) {
+    let soft = match verdict.scope {
+        Scope::None | Scope::Request => {
+            account.ticket.answered();
+            return;
+        }
+        Scope::Channel => Soft::NoAnswer,
+        _ => Soft::Answered,
+    };
+    let view = shared.view();
+    let crossing = account.ticket.failure(soft, account.body_hash, view.fleet(), shared.now());
+    if crossing != Crossing::None {
+        shared.spool.tell_health();
+    }
 }

@@ -25,7 +25,11 @@ pub(super) struct Taught {
 
 /// The answer is committed: whatever said that this line does not work is wrong.
 pub(super) fn committed(shared: &Shared, plan: &Plan, mut picked: Picked, stream: bool) -> Account {
-    picked.ticket.success();
+    if stream {
+        picked.ticket.committed();
+    } else {
+        picked.ticket.success();
+    }
     let mark = &picked.ticket.mark;
     let ended = shared.overlays.succeeded(mark, plan.endpoint);
     if !ended.is_empty() {

@@ -106,7 +106,8 @@ impl Registry {
 
     pub fn view(self) -> View {
         let items: Items = self.items.into_iter().collect();
-        let clock = Clock { server_time: std::time::SystemTime::now().into(), now: Duration::ZERO };
+        let server_time = Some(std::time::SystemTime::now().into());
+        let clock = Clock { server_time, now: Duration::ZERO };
         let (view, rejections) = View::empty(1).replace(&items, "test", Revision(1), clock);
         assert!(rejections.is_empty(), "{rejections:#?}");
         view

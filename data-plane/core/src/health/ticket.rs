@@ -34,6 +34,12 @@ impl Ticket {
         self.settle(true);
     }
 
+    /// A stream's first content came: frees the trial and closes the breaker. Whether it counts as a success shows at
+    /// its end, or streams that always break in the middle would look well.
+    pub fn committed(&mut self) {
+        self.settle(true);
+    }
+
     /// The upstream answered, and the request or nobody is at fault: frees the trial, closes the breaker, counts nothing.
     pub fn answered(&mut self) {
         self.each(|_, cell| cell.calm());
