@@ -69,6 +69,7 @@ impl Lines {
 pub fn config(change: impl FnOnce(&mut Config)) -> Config {
     let toml = "listen = '127.0.0.1:0'\nadmin_listen = '127.0.0.1:0'\nworkers = 2\nproxy_id = 'test'\n\
                 control_plane = 'http://127.0.0.1:1'\ndrain_timeout = '2s'";
+    use figment::providers::Format as _;
     let figment = figment::Figment::new().merge(figment::providers::Toml::string(toml));
     let mut config = Config::from_figment(figment).unwrap();
     change(&mut config);
