@@ -46,7 +46,7 @@ async fn part9_bad_input_is_told_apart() {
         assert!(seen.json()["error"]["message"].as_str().unwrap().len() > 5);
         assert!(!seen.header("x-request-id").is_empty());
     }
-    assert_eq!(proxy.get(chat).await.status, 405);
+    assert_eq!(proxy.get("/v1/embeddings").await.status, 405);
     assert_eq!(up.hits(), 0);
     let seen = proxy.post("/v1/messages", "{").await;
     assert_eq!(
