@@ -1,5 +1,20 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `bad_input` and `clients` besides.
+//! One module per numbered part of the product's description; `bad_input` besides.
 
+mod bad_input;
+mod clients;
 mod part01_workspace;
+mod part02_proto;
+mod part03_store;
+mod part04_embedded;
+mod part05_admin;
+mod part06_watch;
+mod part07_verdicts;
+mod part08_prober;
+mod part09_proxy;
+mod part10_configuration;
+mod part11_logs;
+mod part12_readme;
+mod part13_benches;
+mod support;

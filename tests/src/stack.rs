@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use spareline_control::postgres::TestDatabase;
 use spareline_proto::{
     admin::v1::{
         self as admin, channel_admin_service_client::ChannelAdminServiceClient,
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel as Link, Endpoint};
 
 use crate::{
-    http::Call,
+    http::{Call, Reply},
     process::{Launch, Process, START_LIMIT},
     provider::Provider,
     tools::Grpcurl,
@@ -36,6 +37,8 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub struct Plan {
     /// How many proxies.
     pub proxies: usize,
+    /// Run on the control plane's own embedded Postgres, which dies with it, rather than on a throwaway database.
+    pub embedded: bool,
     /// More arguments for the control plane.
     pub control: Vec<String>,
     /// More arguments for every proxy.
@@ -44,7 +47,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { proxies: 1, control: Vec::new(), proxy: Vec::new() }
+        Self { proxies: 1, embedded: false, control: Vec::new(), proxy: Vec::new() }
     }
 }
 
@@ -57,7 +60,7 @@ pub struct Stack {
     /// The upstream of every channel.
     pub provider: Provider,
     directory: TempDir,
-    plan: Plan,
+    database: Option<TestDatabase>,
 }
 
 /// A control plane.
@@ -91,12 +94,15 @@ impl Stack {
     pub async fn start(plan: Plan) -> Result<Self> {
         let directory = directory()?;
         let provider = Provider::start().await?;
-        let state = directory.path().join("control");
-        let state_dir = ["--state-dir".to_owned(), path(&state)?];
-        let control = Control::start("control", plan.control.iter().cloned().chain(state_dir)).await?;
-        let mut stack = Self { proxies: Vec::new(), control, provider, directory, plan };
-        for n in 1..=stack.plan.proxies {
-            let proxy = Proxy::start(&format!("proxy-{n}"), stack.control.data, &stack.plan.proxy).await?;
+        let database = if plan.embedded { None } else { Some(TestDatabase::new().await?) };
+        let place = match &database {
+            Some(database) => ["--database-url".to_owned(), database.url.clone()],
+            None => ["--state-dir".to_owned(), path(&directory.path().join("control"))?],
+        };
+        let control = Control::start("control", plan.control.iter().cloned().chain(place)).await?;
+        let mut stack = Self { proxies: Vec::new(), control, provider, directory, database };
+        for n in 1..=plan.proxies {
+            let proxy = Proxy::start(&format!("proxy-{n}"), stack.control.data, &plan.proxy).await?;
             stack.proxies.push(proxy);
         }
         stack.settled().await?;
@@ -116,6 +122,14 @@ impl Stack {
         self.directory.path()
     }
 
+    /// The throwaway database under the control plane.
+    ///
+    /// # Errors
+    /// When the plan asked for the embedded one.
+    pub fn database(&self) -> Result<&TestDatabase> {
+        self.database.as_ref().context("this stack runs on its embedded database")
+    }
+
     /// Where the first proxy serves callers.
     ///
     /// # Errors
@@ -128,7 +142,7 @@ impl Stack {
     ///
     /// # Errors
     /// As [`Call::send`].
-    pub async fn send(&self, call: &Call) -> Result<crate::http::Reply> {
+    pub async fn send(&self, call: &Call) -> Result<Reply> {
         call.send(self.http()?).await
     }
 
@@ -141,6 +155,19 @@ impl Stack {
             models: vec![registry::ModelEntry { model: model.to_owned(), ..Default::default() }],
             ..Default::default()
         }
+    }
+
+    /// As [`Self::channel`], with limits of `limit` on each attempt.
+    pub fn quick_channel(&self, name: &str, model: &str, limit: Duration) -> registry::Channel {
+        let limit = prost_types::Duration::try_from(limit).ok();
+        let attempt_policy = Some(registry::AttemptPolicy {
+            connect_timeout: limit,
+            first_content_timeout: limit,
+            response_timeout: limit,
+            idle_timeout: limit,
+            write_timeout: None,
+        });
+        registry::Channel { attempt_policy, ..self.channel(name, model) }
     }
 
     /// Creates a channel with secrets, and returns it as stored.
@@ -225,6 +252,24 @@ impl Stack {
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Sends a call through a proxy, which must be answered 200 every time, until an answer is as wanted.
+    ///
+    /// # Errors
+    /// At any other status, and when 40 answers were not as wanted.
+    pub async fn until(&self, proxy: usize, call: &Call, wanted: impl Fn(&Reply) -> bool) -> Result<Reply> {
+        let to = self.proxies.get(proxy).context("no such proxy")?.http;
+        let mut seen = Vec::new();
+        for _ in 0..40 {
+            let reply = call.send(to).await?;
+            ensure!(reply.status == 200, "{}: {} [{}]", reply.status, reply.text(), reply.attempts());
+            if wanted(&reply) {
+                return Ok(reply);
+            }
+            seen.push(reply.attempts().to_owned());
+        }
+        anyhow::bail!("none of 40 answers was as wanted: {seen:?}")
     }
 
     /// Every word any process of the stack has logged.

@@ -1,0 +1,52 @@
+//! What several scenarios share: the demo's channels, and names for what is asked of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use spareline_proto::{
+    admin::v1::{ChannelView, SubjectName},
+    registry::v1::{Cause, Channel, ServingState},
+};
+use spareline_tests::{
+    provider::script::KeyState,
+    stack::{Plan, Stack},
+};
+
+/// The model of the demo.
+pub(crate) const MODEL: &str = "mock-gpt-4o-mini";
+
+/// The limits of the demo's channels.
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+
+/// The demo: `mock-primary` works, `mock-bad-key` in the same layer is refused, `mock-network-unreachable` in a
+/// lower one is not there.
+pub(crate) async fn demo(plan: Plan) -> Result<Stack> {
+    let stack = Stack::start(plan).await?;
+    stack.provider.key("sk-bad", KeyState::Dead);
+    let channel = |name: &str, priority: i32| Channel { priority, ..stack.quick_channel(name, MODEL, LIMIT) };
+    stack.create(channel("mock-primary", 10), &["sk-primary"]).await?;
+    stack.create(channel("mock-bad-key", 10), &["sk-bad"]).await?;
+    let nowhere =
+        Channel { base_url: "http://127.0.0.1:9/v1".to_owned(), ..channel("mock-network-unreachable", 0) };
+    stack.create(nowhere, &["sk-primary"]).await?;
+    stack.settled().await?;
+    Ok(stack)
+}
+
+/// Out for this cause, with a reason and a time, as an operator sees it.
+pub(crate) fn out_for(view: &ChannelView, cause: Cause) -> bool {
+    view.state() == ServingState::Disabled
+        && view.cause() == cause
+        && !view.reason.is_empty()
+        && view.since.is_some()
+}
+
+/// Serving.
+pub(crate) fn active(view: &ChannelView) -> bool {
+    view.state() == ServingState::Active
+}
+
+/// A channel as a subject.
+pub(crate) fn channel(name: &str) -> Option<SubjectName> {
+    Some(SubjectName { channel: name.to_owned(), ..Default::default() })
+}
