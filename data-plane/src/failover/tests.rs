@@ -1,6 +1,6 @@
 //! The loop against scripted upstreams, on paused time.
 
-#[path = "../../tests/support/registry.rs"]
+#[path = "../../tests/callers/support/registry.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod registry;
 

@@ -35,7 +35,7 @@ enum Served {
     /// Bytes of ours.
     Own(Response<Bytes>),
     /// The loop's.
-    Loop(failover::Outcome),
+    Loop(Box<failover::Outcome>),
 }
 
 impl Front {
@@ -84,7 +84,7 @@ impl Front {
                 record.finish("complete");
                 response.map(FrontBody::from)
             }
-            Ok(Served::Loop(outcome)) => self.dress(outcome, record, dialect, &view),
+            Ok(Served::Loop(outcome)) => self.dress(*outcome, record, dialect, &view),
             Err(error) => refuse(&error, record, dialect, &view),
         };
         let headers = response.headers_mut();
@@ -157,7 +157,8 @@ impl Front {
         };
         record.model = plan.model.clone();
         record.stream = plan.outgoing.stream;
-        Ok(Served::Loop(failover::run(shared, &self.worker.clients, &plan, record).await))
+        let outcome = failover::run(shared, &self.worker.clients, &plan, record).await;
+        Ok(Served::Loop(Box::new(outcome)))
     }
 
     fn preflight(&self, parts: &Parts) -> Result<Response<Bytes>, ApiError> {

@@ -1,10 +1,8 @@
 //! Part 9: streams in two phases, as the caller sees them.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
+use crate::support::{
     Provider, Registry, Reply, channel,
     provider::{ANSWER, bad_key, chunk, good_stream, role, stop},
     start,
@@ -13,7 +11,7 @@ use support::{
 const ERROR_EVENT: &str =
     "data: {\"error\":{\"message\":\"The server had an error\",\"type\":\"server_error\",\"code\":null}}\n\n";
 
-async fn before_b(reply: Reply) -> (support::Running, Provider, Provider) {
+async fn before_b(reply: Reply) -> (crate::support::Running, Provider, Provider) {
     let (a, b) = (Provider::start(reply).await, Provider::good().await);
     let registry = Registry::new()
         .channel(channel("a", &a.url).priority(1).limits_ms(300, 300, 300))
@@ -95,7 +93,7 @@ async fn after_the_first_content_nothing_switches_and_the_break_is_told() {
 async fn a_stream_that_breaks_is_evidence_against_its_channel() {
     let (proxy, _a, _b) = before_b(Reply::Cut(vec![(0, role()), (0, chunk("half"))])).await;
     for n in 0..5 {
-        let body = support::STREAM.replace("hi", &n.to_string());
+        let body = crate::support::STREAM.replace("hi", &n.to_string());
         proxy.post("/v1/chat/completions", &body).await;
         proxy.logs.wait_for(n + 1).await;
     }
@@ -111,8 +109,12 @@ async fn a_stream_that_breaks_is_evidence_against_its_channel() {
 async fn a_caller_that_leaves_closes_the_upstream_within_a_second() {
     let slow = Reply::Stream([vec![(0, role()), (0, chunk("x"))], vec![(300, chunk("y")); 100]].concat());
     let (proxy, a, b) = before_b(slow).await;
-    let mut response =
-        support::client().post(proxy.url("/v1/chat/completions")).body(support::STREAM).send().await.unwrap();
+    let mut response = crate::support::client()
+        .post(proxy.url("/v1/chat/completions"))
+        .body(crate::support::STREAM)
+        .send()
+        .await
+        .unwrap();
     response.chunk().await.unwrap().unwrap();
     drop(response);
     a.closed().await;
@@ -124,13 +126,13 @@ async fn a_caller_that_leaves_closes_the_upstream_within_a_second() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_before_the_first_byte_starts_nothing_new() {
-    for body in [support::CHAT, support::STREAM] {
+    for body in [crate::support::CHAT, crate::support::STREAM] {
         let a = Provider::start(Reply::Hang).await;
         let b = Provider::good().await;
         let registry =
             Registry::new().channel(channel("a", &a.url).priority(1)).channel(channel("b", &b.url));
         let proxy = start(registry).await;
-        let request = support::client().post(proxy.url("/v1/chat/completions")).body(body).send();
+        let request = crate::support::client().post(proxy.url("/v1/chat/completions")).body(body).send();
         let waiting = tokio::spawn(request);
         a.reached(1).await;
         waiting.abort();
@@ -146,7 +148,8 @@ async fn a_caller_that_leaves_before_the_first_byte_starts_nothing_new() {
 #[tokio::test]
 async fn an_assured_stream_is_whole_or_a_clean_error() {
     let (proxy, _a, _b) = before_b(Reply::Cut(vec![(0, role()), (0, chunk("half"))])).await;
-    let request = support::client().post(proxy.url("/v1/chat/completions")).body(support::STREAM);
+    let request =
+        crate::support::client().post(proxy.url("/v1/chat/completions")).body(crate::support::STREAM);
     let seen = proxy.send(request.header("x-spareline-stream", "assured")).await;
     assert_eq!(seen.status, 200);
     assert!(seen.attempts().ends_with(", b:ok:200"), "{}", seen.attempts());
@@ -161,9 +164,9 @@ async fn a_shutdown_lets_streams_finish_and_then_cuts_them_honestly() {
     for (reply, cut) in [(short, false), (long, true)] {
         let up = Provider::start(reply).await;
         let proxy = start(Registry::new().channel(channel("a", &up.url))).await;
-        let mut response = support::client()
+        let mut response = crate::support::client()
             .post(proxy.url("/v1/chat/completions"))
-            .body(support::STREAM)
+            .body(crate::support::STREAM)
             .send()
             .await
             .unwrap();
@@ -173,7 +176,7 @@ async fn a_shutdown_lets_streams_finish_and_then_cuts_them_honestly() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(proxy.admin("/readyz").await.status, 503);
         assert!(
-            support::client().get(proxy.url("/v1/models")).send().await.is_err(),
+            crate::support::client().get(proxy.url("/v1/models")).send().await.is_err(),
             "the listener is closed"
         );
         let rest = response.text().await.unwrap();

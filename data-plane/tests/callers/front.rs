@@ -1,18 +1,16 @@
 //! Part 9: what callers may send, and how they are told that they may not.
 
-mod support;
-
+use crate::support::{Provider, Registry, Reply, channel, config, start, start_with};
 use spareline_proto::registry::v1 as pb;
-use support::{Provider, Registry, Reply, channel, config, start, start_with};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-async fn simple() -> (support::Running, Provider) {
+async fn simple() -> (crate::support::Running, Provider) {
     let up = Provider::good().await;
     (start(Registry::new().channel(channel("a", &up.url).upstream_model("real-m"))).await, up)
 }
 
 /// Sends bytes, reads all that comes.
-async fn raw(proxy: &support::Running, request: &[u8]) -> String {
+async fn raw(proxy: &crate::support::Running, request: &[u8]) -> String {
     let mut socket = tokio::net::TcpStream::connect(proxy.http).await.unwrap();
     socket.write_all(request).await.unwrap();
     let mut answer = Vec::new();
@@ -69,7 +67,7 @@ async fn part9_only_the_model_is_rewritten() {
 
 #[tokio::test]
 async fn part9_a_registry_is_waited_for_and_said() {
-    let proxy = support::start_empty(config(|_| {})).await;
+    let proxy = crate::support::start_empty(config(|_| {}));
     let seen = proxy.chat().await;
     assert_eq!((seen.status, seen.code().as_str()), (503, "registry_not_ready"));
     assert_eq!(seen.header("retry-after"), "1");
@@ -85,9 +83,10 @@ async fn part9_groups_come_from_a_header_only_where_configured() {
             .channel(channel("basic", &up.url))
             .channel(channel("vip", &up.url).with(|c| c.groups = vec!["vip".into()]))
     };
-    let ask = |proxy: &support::Running, group: &'static str| {
-        let request = support::client().post(proxy.url("/v1/chat/completions")).header("x-group", group);
-        request.body(support::CHAT)
+    let ask = |proxy: &crate::support::Running, group: &'static str| {
+        let request =
+            crate::support::client().post(proxy.url("/v1/chat/completions")).header("x-group", group);
+        request.body(crate::support::CHAT)
     };
     let closed = start(registry()).await;
     assert_eq!(closed.send(ask(&closed, "vip")).await.attempts(), "basic:ok:200", "ignored");
@@ -132,26 +131,27 @@ async fn bodies_over_the_limit_are_refused_and_compressed_ones_decoded() {
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(
         (0..200).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1000])),
     ));
-    let seen = proxy.send(support::client().post(proxy.url("/v1/chat/completions")).body(chunked)).await;
+    let seen =
+        proxy.send(crate::support::client().post(proxy.url("/v1/chat/completions")).body(chunked)).await;
     assert_eq!(seen.status, 413);
 
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut gz, support::CHAT.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut gz, crate::support::CHAT.as_bytes()).unwrap();
     let request =
-        support::client().post(proxy.url("/v1/chat/completions")).header("content-encoding", "gzip");
+        crate::support::client().post(proxy.url("/v1/chat/completions")).header("content-encoding", "gzip");
     assert_eq!(proxy.send(request.body(gz.finish().unwrap())).await.status, 200);
     let asked = &up.asked()[0];
-    assert_eq!(asked.body, support::CHAT);
+    assert_eq!(asked.body, crate::support::CHAT);
     assert!(!asked.headers.contains_key("content-encoding"));
     let request =
-        support::client().post(proxy.url("/v1/chat/completions")).header("content-encoding", "rot13");
+        crate::support::client().post(proxy.url("/v1/chat/completions")).header("content-encoding", "rot13");
     assert_eq!(proxy.send(request.body("x")).await.status, 415);
 }
 
 #[tokio::test]
 async fn odd_clients_are_served() {
     let (proxy, up) = simple().await;
-    let body = support::CHAT;
+    let body = crate::support::CHAT;
     let old = format!("POST /v1/chat/completions HTTP/1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let answer = raw(&proxy, old.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
@@ -179,7 +179,7 @@ async fn odd_clients_are_served() {
 #[tokio::test]
 async fn the_callers_credentials_and_hop_by_hop_headers_stay_here() {
     let (proxy, up) = simple().await;
-    let request = support::client()
+    let request = crate::support::client()
         .post(proxy.url("/v1/chat/completions"))
         .header("authorization", "Bearer caller-secret")
         .header("x-api-key", "caller-secret")
@@ -192,7 +192,7 @@ async fn the_callers_credentials_and_hop_by_hop_headers_stay_here() {
         .header("idempotency-key", "idem-1")
         .header("x-request-id", "req-7")
         .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-    let seen = proxy.send(request.body(support::CHAT)).await;
+    let seen = proxy.send(request.body(crate::support::CHAT)).await;
     assert_eq!((seen.status, seen.header("x-request-id")), (200, "req-7"));
     let asked = &up.asked()[0].headers;
     assert!(!format!("{asked:?}").contains("caller-secret"), "{asked:?}");
@@ -210,8 +210,9 @@ async fn the_callers_credentials_and_hop_by_hop_headers_stay_here() {
 async fn browsers_may_call_only_from_configured_origins() {
     let up = Provider::good().await;
     let registry = || Registry::new().channel(channel("a", &up.url));
-    let preflight = |proxy: &support::Running| {
-        let request = support::client().request(reqwest::Method::OPTIONS, proxy.url("/v1/chat/completions"));
+    let preflight = |proxy: &crate::support::Running| {
+        let request =
+            crate::support::client().request(reqwest::Method::OPTIONS, proxy.url("/v1/chat/completions"));
         request
             .header("origin", "https://app.test")
             .header("access-control-request-method", "POST")
@@ -225,7 +226,7 @@ async fn browsers_may_call_only_from_configured_origins() {
     assert_eq!((seen.status, seen.header("access-control-allow-origin")), (204, "https://app.test"));
     assert_eq!(seen.header("access-control-allow-headers"), "authorization");
     let failing =
-        support::client().post(open.url("/v1/chat/completions")).header("origin", "https://app.test");
+        crate::support::client().post(open.url("/v1/chat/completions")).header("origin", "https://app.test");
     let seen = open.send(failing.body("{")).await;
     assert_eq!(
         (seen.status, seen.header("access-control-allow-origin")),
@@ -241,7 +242,12 @@ async fn too_many_at_once_are_told_to_come_back() {
         start_with(Registry::new().channel(channel("a", &up.url)), config(|c| c.max_in_flight = 2)).await;
     let waiting: Vec<_> = (0..2)
         .map(|_| {
-            tokio::spawn(support::client().post(proxy.url("/v1/chat/completions")).body(support::CHAT).send())
+            tokio::spawn(
+                crate::support::client()
+                    .post(proxy.url("/v1/chat/completions"))
+                    .body(crate::support::CHAT)
+                    .send(),
+            )
         })
         .collect();
     up.reached(2).await;
@@ -266,7 +272,7 @@ async fn stored_objects_go_to_the_groups_channel() {
     assert_eq!(store.asked()[0].path, "/v1/responses/resp_1?include=x");
     let follow_up = r#"{"model":"m","previous_response_id":"resp_1","input":"x"}"#;
     assert_eq!(proxy.post("/v1/responses", follow_up).await.attempts(), "store:ok:200");
-    store.always(support::provider::bad_key());
+    store.always(crate::support::provider::bad_key());
     let seen = proxy.get("/v1/files/f").await;
     assert_eq!((seen.status, seen.attempts()), (502, "store:disable:401"));
     assert!(proxy.shared.spool.is_empty(), "nobody is blamed");
@@ -275,7 +281,8 @@ async fn stored_objects_go_to_the_groups_channel() {
 
 #[tokio::test]
 async fn unknown_paths_with_a_model_are_routed_like_the_rest() {
-    let (bad, good) = (Provider::start(support::provider::unavailable()).await, Provider::good().await);
+    let (bad, good) =
+        (Provider::start(crate::support::provider::unavailable()).await, Provider::good().await);
     let registry =
         Registry::new().channel(channel("bad", &bad.url).priority(1)).channel(channel("good", &good.url));
     let proxy = start(registry).await;

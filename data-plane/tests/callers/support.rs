@@ -1,6 +1,6 @@
 //! A scripted provider, a registry built from wire messages, and a proxy in this process: enough to see what a caller
 //! sees, without a control plane.
-#![allow(dead_code, clippy::mod_module_files, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)]
 
 pub mod provider;
 pub mod registry;
@@ -83,13 +83,13 @@ pub async fn start(registry: Registry) -> Running {
 
 /// Starts a proxy on that registry, configured.
 pub async fn start_with(registry: Registry, config: Config) -> Running {
-    let running = start_empty(config).await;
+    let running = start_empty(config);
     running.shared.publish(Arc::new(registry.view()));
     running
 }
 
 /// Starts a proxy without a registry.
-pub async fn start_empty(config: Config) -> Running {
+pub fn start_empty(config: Config) -> Running {
     let logs = Lines::default();
     let (sink, guard) = Sink::start(Box::new(logs.clone()));
     let proxy = Proxy::bind(config, Logger::new(sink, true, true)).unwrap();

@@ -1,13 +1,11 @@
 //! Part 9: one request over several channels, as the caller sees it.
 
-mod support;
-
-use spareline_proto::registry::v1 as pb;
-use support::{
+use crate::support::{
     Provider, Registry, Reply, channel,
     provider::{ANSWER, bad_key, error, unavailable},
     start,
 };
+use spareline_proto::registry::v1 as pb;
 
 #[tokio::test]
 async fn part9_a_plain_request_passes_byte_for_byte() {
@@ -20,7 +18,7 @@ async fn part9_a_plain_request_passes_byte_for_byte() {
     assert_eq!(seen.header("x-request-id").len(), 36);
     let asked = &up.asked()[0];
     assert_eq!(asked.path, "/v1/chat/completions");
-    assert_eq!(asked.body, support::CHAT);
+    assert_eq!(asked.body, crate::support::CHAT);
     assert_eq!(asked.headers["authorization"], "Bearer sk-a");
     let line = &proxy.logs.wait_for(1).await[0];
     assert_eq!(line["event"], "request_finished");
@@ -210,8 +208,8 @@ async fn a_pinned_request_stays_and_an_unknown_pin_is_said() {
     let registry = Registry::new().channel(channel("a", &a.url)).channel(channel("b", &b.url)).policy(policy);
     let proxy = start(registry).await;
     let pinned = |name: &'static str| {
-        let request = support::client().post(proxy.url("/v1/chat/completions"));
-        proxy.send(request.header("x-spareline-channel", name).body(support::CHAT))
+        let request = crate::support::client().post(proxy.url("/v1/chat/completions"));
+        proxy.send(request.header("x-spareline-channel", name).body(crate::support::CHAT))
     };
     let seen = pinned("a").await;
     assert_eq!((seen.status, seen.attempts()), (502, "a:retryable:503"));
@@ -242,7 +240,7 @@ async fn a_slow_upstream_is_left_and_the_limit_is_named() {
 async fn a_model_the_channel_does_not_know_costs_that_channel_that_model_only() {
     let unknown = error(404, "invalid_request_error", "model_not_found", "The model `x` does not exist");
     let (a, b) = (Provider::start(unknown).await, Provider::good().await);
-    let two = |made: support::registry::Made| {
+    let two = |made: crate::support::registry::Made| {
         made.with(|c| c.models.push(pb::ModelEntry { model: "n".into(), ..Default::default() }))
     };
     let registry =
