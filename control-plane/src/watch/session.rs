@@ -211,7 +211,10 @@ impl ServerSession {
             if now >= self.ends_at {
                 self.over = true;
                 let reconnect_after = Some(duration_ref(Duration::from_millis(rng.random_range(0..1000))));
-                return Some(Message::Goodbye(dp::Goodbye { reconnect_after, why: "session age".to_owned() }));
+                return Some(Message::Goodbye(dp::Goodbye {
+                    reconnect_after,
+                    why: "session age".to_owned(),
+                }));
             }
             if let Some(frame) = self.frame(target, server_time, now) {
                 return Some(frame);
@@ -340,7 +343,8 @@ impl ServerSession {
     /// The orderly end on shutdown; nothing may follow it.
     pub fn goodbye(&mut self, why: &str, reconnect_after: Duration) -> dp::WatchResponse {
         self.over = true;
-        let goodbye = dp::Goodbye { reconnect_after: Some(duration_ref(reconnect_after)), why: why.to_owned() };
+        let goodbye =
+            dp::Goodbye { reconnect_after: Some(duration_ref(reconnect_after)), why: why.to_owned() };
         dp::WatchResponse { message: Some(Message::Goodbye(goodbye)) }
     }
 }

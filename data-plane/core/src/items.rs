@@ -106,7 +106,9 @@ impl Items {
         let replaced = match (item, &key) {
             (Item::Channel(m), ItemKey::Channel(id)) => old(self.channels.insert(*id, Held(m))),
             (Item::Credential(m), ItemKey::Credential(id)) => old(self.credentials.insert(*id, Held(m))),
-            (Item::Status(m), ItemKey::Status(subject)) => old(self.statuses.insert(subject.clone(), Held(m))),
+            (Item::Status(m), ItemKey::Status(subject)) => {
+                old(self.statuses.insert(subject.clone(), Held(m)))
+            }
             (Item::Policy(m), ItemKey::Policy(group)) => old(self.policies.insert(group.clone(), Held(m))),
             _ => None,
         };

@@ -7,6 +7,8 @@ pub mod commit;
 pub mod convert;
 pub mod derive;
 pub mod errortext;
+#[cfg(test)]
+pub mod fixtures;
 pub mod health;
 pub mod ids;
 pub mod items;

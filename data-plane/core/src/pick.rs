@@ -22,8 +22,8 @@ use crate::policy::{LayerOrder, RequestPolicy};
 use crate::spec::{ChannelSpec, Credential, ModelSpec};
 use crate::table::{Candidates, Layer, Member};
 use crate::view::View;
-use scene::{Fit, Scene};
 use crate::words::Endpoint;
+use scene::{Fit, Scene};
 
 /// What to pick for, and from.
 #[derive(Clone, Copy)]
@@ -178,7 +178,8 @@ fn usable<'m, 'p>(
 ) -> Option<(&'m Layer, &'m Member, Option<&'p Tried>)> {
     let pick = scene.pick;
     let tried = (!pick.tried.is_empty()).then_some(pick.tried);
-    if let Some(last) = pick.tried.last_priority.filter(|_| pick.policy.layer_order == LayerOrder::NextLayer) {
+    if let Some(last) = pick.tried.last_priority.filter(|_| pick.policy.layer_order == LayerOrder::NextLayer)
+    {
         let below = candidates.layers.iter().filter(|l| l.priority < last);
         let lowest = candidates.layers.last().map(|l| (l, None));
         let next = below.map(|l| (l, tried)).chain(lowest);
@@ -199,7 +200,8 @@ fn first_usable<'m, 'p>(
         let fits = |m: &Member| scene.standing(m, tried).0 <= Fit::Trial;
         let domains = tried.map_or(&[][..], |t| &t.domains);
         if !domains.is_empty() {
-            let elsewhere = |m: &Member| m.line.spec.failure_domain.as_ref().is_none_or(|d| !domains.contains(d));
+            let elsewhere =
+                |m: &Member| m.line.spec.failure_domain.as_ref().is_none_or(|d| !domains.contains(d));
             if let Some(member) = draw::member(scene.pick, layer, |m| elsewhere(m) && fits(m), rng) {
                 return Some((layer, member, tried));
             }

@@ -49,9 +49,13 @@ pub struct ClientSession {
 
 #[derive(Debug)]
 enum Link {
-    Down { dial_at: Duration },
+    Down {
+        dial_at: Duration,
+    },
     /// Hello is sent.
-    Opening { since: Duration },
+    Opening {
+        since: Duration,
+    },
     Up(Box<Up>),
     /// The edge was told to hang up.
     Closing,

@@ -13,7 +13,12 @@ pub(super) struct Rejected {
 impl Rejected {
     /// After a frame that brought `keys` (`None`: everything) was acknowledged: what it brought is settled anew. A
     /// rejection of something that was not sent at that version is not believed.
-    pub(super) fn settle(&mut self, keys: Option<Vec<ItemKey>>, rejections: Vec<dp::Rejection>, sent: &Items) {
+    pub(super) fn settle(
+        &mut self,
+        keys: Option<Vec<ItemKey>>,
+        rejections: Vec<dp::Rejection>,
+        sent: &Items,
+    ) {
         match keys {
             None => self.items.clear(),
             Some(keys) => keys.iter().for_each(|key| {

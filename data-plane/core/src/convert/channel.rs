@@ -49,7 +49,8 @@ pub fn channel(wire: &pb::Channel) -> Result<ChannelSpec, Vec<Violation>> {
     };
     let models = models(&mut check, wire, limits, endpoints);
     let options = options::options(&mut check, wire, provider);
-    if wire.display_name.chars().count() > MAX_DISPLAY_NAME || wire.display_name.chars().any(char::is_control) {
+    if wire.display_name.chars().count() > MAX_DISPLAY_NAME || wire.display_name.chars().any(char::is_control)
+    {
         check.add("display_name", "must be at most 200 characters, none of them control characters");
     }
     let vendor = vendor(wire, base_url.as_ref());
@@ -81,7 +82,10 @@ pub fn channel(wire: &pb::Channel) -> Result<ChannelSpec, Vec<Violation>> {
 pub(super) fn name(check: &mut Check, field: &str, name: &str) {
     let tail = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.len() > 63 || !name.chars().all(tail) {
-        check.add(field, "must be a lower-case letter, then at most 62 lower-case letters, digits and hyphens");
+        check.add(
+            field,
+            "must be a lower-case letter, then at most 62 lower-case letters, digits and hyphens",
+        );
     }
 }
 
@@ -163,7 +167,12 @@ fn groups(check: &mut Check, wire: &[String]) -> Vec<Arc<str>> {
     }
 }
 
-fn models(check: &mut Check, wire: &pb::Channel, limits_above: PartialLimits, above: EndpointSet) -> Vec<Arc<ModelSpec>> {
+fn models(
+    check: &mut Check,
+    wire: &pb::Channel,
+    limits_above: PartialLimits,
+    above: EndpointSet,
+) -> Vec<Arc<ModelSpec>> {
     if wire.models.is_empty() {
         check.add("models", "must have at least one model");
     }

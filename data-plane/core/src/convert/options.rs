@@ -66,7 +66,9 @@ pub(super) fn options(check: &mut Check, wire: &pb::Channel, provider: Option<Pr
     if !o.probe_model.is_empty() && !wire.models.iter().any(|m| m.model == o.probe_model) {
         check.add("options.probe_model", "must be one of the channel's models");
     }
-    if !o.ca_pem.is_empty() && (o.ca_pem.len() > MAX_CA_PEM || !o.ca_pem.contains("-----BEGIN CERTIFICATE-----")) {
+    if !o.ca_pem.is_empty()
+        && (o.ca_pem.len() > MAX_CA_PEM || !o.ca_pem.contains("-----BEGIN CERTIFICATE-----"))
+    {
         check.add("options.ca_pem", "must be PEM certificates, at most 256 KiB");
     }
     if o.max_connections > MAX_CONNECTIONS {
@@ -80,7 +82,8 @@ pub(super) fn options(check: &mut Check, wire: &pb::Channel, provider: Option<Pr
         check.add("options.credential_order", "is not an order that this build knows");
         Default::default()
     });
-    let proxy_url = if o.proxy_url.is_empty() { None } else { web_url(check, "options.proxy_url", &o.proxy_url) };
+    let proxy_url =
+        if o.proxy_url.is_empty() { None } else { web_url(check, "options.proxy_url", &o.proxy_url) };
     let text = |s: &str| (!s.is_empty()).then(|| s.to_owned());
     Options {
         api_version: text(&o.api_version),
@@ -119,7 +122,8 @@ fn headers(check: &mut Check, wire: &BTreeMap<String, String>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in wire {
         let field = format!("options.headers[{name:?}]");
-        let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value)) else {
+        let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value))
+        else {
             check.add(field, "is not a valid header");
             continue;
         };

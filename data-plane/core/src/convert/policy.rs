@@ -37,7 +37,12 @@ pub fn policy(wire: &pb::Policy) -> Result<(), Vec<Violation>> {
     check.range("max_dead_credentials", wire.max_dead_credentials, 0, 256);
     check.range("same_channel_retries", wire.same_channel_retries, 0, 3);
     check_limits(&mut check, "attempt_policy", wire.attempt_policy.as_ref());
-    check.duration("throttle_wait_max", wire.throttle_wait_max.as_ref(), Duration::ZERO, Duration::from_secs(900));
+    check.duration(
+        "throttle_wait_max",
+        wire.throttle_wait_max.as_ref(),
+        Duration::ZERO,
+        Duration::from_secs(900),
+    );
     check.duration("deadline", wire.deadline.as_ref(), Duration::ZERO, DAY);
     if let Some(budget) = &wire.retry_budget {
         check.range("retry_budget.percent", Some(budget.percent), 0, 1000);

@@ -26,8 +26,12 @@ impl Narrowed {
         let mut groups: Vec<Box<str>> = groups.iter().map(|g| g.as_ref().into()).collect();
         groups.sort_unstable();
         groups.dedup();
-        let empty =
-            Self { groups: groups.into(), whole: Items::default(), part: Items::default(), listed: OrdMap::new() };
+        let empty = Self {
+            groups: groups.into(),
+            whole: Items::default(),
+            part: Items::default(),
+            listed: OrdMap::new(),
+        };
         empty.follow(whole)
     }
 

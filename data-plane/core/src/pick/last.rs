@@ -27,7 +27,8 @@ pub(super) fn resort<'m>(
                     && scene.health.as_ref().is_some_and(|h| h.resort_free(m.line.spec.id, pick.now))
             };
             if let Some(member) = draw::member(pick, layer, fits, rng) {
-                let claimed = scene.health.as_mut().is_some_and(|h| h.claim_resort(member.line.spec.id, pick.now));
+                let claimed =
+                    scene.health.as_mut().is_some_and(|h| h.claim_resort(member.line.spec.id, pick.now));
                 return claimed.then_some((layer, member));
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Pick, Tried};
 use crate::backoff::Series;
 use crate::health;
-use crate::health::gate::{Door, Generation, GateKey, Held};
+use crate::health::gate::{Door, GateKey, Generation, Held};
 use crate::ids::Subject;
 use crate::overlay;
 use crate::spec::Credential;
@@ -87,7 +87,12 @@ impl<'a> Scene<'a> {
     }
 
     /// What concerns the channel and the model with any key. Trials found on the way are put into `held`.
-    pub(super) fn around(&self, member: &Member, outs: Option<&Outs>, held: &mut Option<Vec<Held>>) -> Standing {
+    pub(super) fn around(
+        &self,
+        member: &Member,
+        outs: Option<&Outs>,
+        held: &mut Option<Vec<Held>>,
+    ) -> Standing {
         let (id, model) = (member.line.spec.id, &member.model.name);
         let ability = || Subject::Ability { channel: id, model: model.clone(), credential: None };
         let own = outs.and_then(|o| o.own.as_ref());
@@ -219,7 +224,13 @@ fn by_cause(cause: Cause, hinted: bool) -> Fit {
 
 /// Both hold: the harsher one, and the later time where they are alike.
 fn harsher(a: Standing, b: Standing) -> Standing {
-    if a.0 == b.0 { (a.0, a.1.max(b.1)) } else if a.0 > b.0 { a } else { b }
+    if a.0 == b.0 {
+        (a.0, a.1.max(b.1))
+    } else if a.0 > b.0 {
+        a
+    } else {
+        b
+    }
 }
 
 /// Either will do: the milder one, and the earlier time where they are alike.

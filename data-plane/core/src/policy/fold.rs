@@ -21,7 +21,8 @@ pub fn effective(global: Option<&pb::Policy>, group: Option<&pb::Policy>) -> pb:
     let preset = named.unwrap_or_default();
     folded.preset = preset.as_str().to_owned();
     fold(&mut folded, &preset.base());
-    folded.attempt_policy = Some(limits_ref(crate::convert::limits(folded.attempt_policy.as_ref()).over(Limits::default())));
+    folded.attempt_policy =
+        Some(limits_ref(crate::convert::limits(folded.attempt_policy.as_ref()).over(Limits::default())));
     folded.rules = global.map(|g| g.rules.clone()).unwrap_or_default();
     folded.fleet = if group.is_none() { Some(fleet::to_wire(&FleetPolicy::resolve(global))) } else { None };
     folded

@@ -84,8 +84,7 @@ impl Preset {
     /// whose default is "none".
     pub(super) fn base(self) -> pb::Policy {
         let layered = self == Self::Layered;
-        let order =
-            if layered { pb::LayerOrder::NextLayer } else { pb::LayerOrder::FinishLayer };
+        let order = if layered { pb::LayerOrder::NextLayer } else { pb::LayerOrder::FinishLayer };
         pb::Policy {
             preset: self.as_str().to_owned(),
             max_attempts: Some(3),

@@ -40,7 +40,13 @@ impl View {
     }
 
     /// With everything replaced; what did not change is shared, and what does not compile keeps its older version.
-    pub fn replace(&self, items: &Items, epoch: &str, revision: Revision, clock: Clock) -> (Self, Vec<Rejection>) {
+    pub fn replace(
+        &self,
+        items: &Items,
+        epoch: &str,
+        revision: Revision,
+        clock: Clock,
+    ) -> (Self, Vec<Rejection>) {
         let delta = if *self.epoch == *epoch {
             self.items.diff(items)
         } else {

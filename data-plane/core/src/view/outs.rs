@@ -103,7 +103,9 @@ impl View {
         let spec = convert::status(status).ok()?;
         let cause = spec.cause?;
         let until = match (status.retry_at.as_ref(), clock.server_time.as_ref()) {
-            (Some(retry_at), Some(server)) => Some(later(clock.now, convert::nanos_between(server, retry_at))),
+            (Some(retry_at), Some(server)) => {
+                Some(later(clock.now, convert::nanos_between(server, retry_at)))
+            }
             _ if cause == Cause::Throttled => Some(clock.now + self.fleet.throttle_default),
             _ => None,
         };
