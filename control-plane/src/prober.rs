@@ -26,6 +26,7 @@ use spareline_proto::admin::v1 as admin;
 use spareline_proto::registry::v1 as pb;
 use spareline_upstream::{Clients, ClientsConfig};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
@@ -37,6 +38,8 @@ use crate::world::{World, Worlds};
 
 /// One probe, over all its forms.
 pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(20);
+/// How often throttles that have ended are tidied away.
+const TIDY: Duration = Duration::from_secs(10);
 /// Probes at once.
 pub(crate) const AT_ONCE: usize = 32;
 
@@ -49,6 +52,7 @@ pub struct Prober {
     wake: Notify,
     limit: Duration,
     rules: Mutex<Option<(i64, Rules)>>,
+    tidied: Mutex<Option<Instant>>,
 }
 
 impl Prober {
@@ -61,7 +65,7 @@ impl Prober {
     pub(crate) fn with_limit(store: Store, worlds: Worlds, limit: Duration) -> Arc<Self> {
         spareline_upstream::install_tls();
         let clients = Clients::new(ClientsConfig::default());
-        Arc::new(Self { store, worlds, clients, wake: Notify::new(), limit, rules: Mutex::default() })
+        Arc::new(Self { store, worlds, clients, wake: Notify::new(), limit, rules: Mutex::default(), tidied: Mutex::default() })
     }
 
     /// Something is due now: a verdict to confirm, a threshold crossed.
@@ -100,6 +104,16 @@ impl Prober {
         let question = judge::Question { subject: &subject, cause: Cause::Credential, with_key: true };
         let lines = plan::of_channel(Arc::new(spec), Some(secret.clone()));
         ask::ask(self, &question, &lines, &rules, &[]).await
+    }
+
+    /// Whether throttles that have ended are to be looked for again.
+    fn tidy_is_due(&self) -> bool {
+        let mut tidied = self.tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = tidied.is_none_or(|at| at.elapsed() >= TIDY);
+        if due {
+            *tidied = Some(Instant::now());
+        }
+        due
     }
 
     /// The classifier's rules in force.

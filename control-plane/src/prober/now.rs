@@ -23,8 +23,16 @@ const OTHERS: Duration = Duration::from_secs(25);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What became of one subject: back, or the reason why not.
-type Settled = (Subject, Result<(), String>);
+/// What became of one subject.
+#[derive(Debug)]
+enum Settled {
+    /// It was out and is back.
+    Back,
+    /// It stays out, with the reason.
+    Out(String),
+    /// It was never out: a claim that a probe refuted.
+    Fine,
+}
 
 pub(super) async fn probe_now(
     prober: &Prober,
@@ -33,7 +41,7 @@ pub(super) async fn probe_now(
 ) -> Result<admin::ProbeNowResponse, StoreError> {
     let claim = if channels.is_empty() { Claim::All } else { Claim::Channels(channels.to_vec()) };
     let mut world = schedule::world(prober).await?;
-    let mut settled: BTreeMap<Subject, Result<(), String>> = BTreeMap::new();
+    let mut settled: BTreeMap<Subject, Settled> = BTreeMap::new();
     let deadline = Instant::now() + OTHERS;
     loop {
         let open: BTreeSet<_> = out_by_machine(&world.items, channels)
@@ -51,12 +59,12 @@ pub(super) async fn probe_now(
         let (waiting, back): (Vec<_>, Vec<_>) =
             elsewhere.cloned().partition(|subject| still.contains(subject));
         // Another prober brought it back while we looked.
-        settled.extend(back.into_iter().map(|subject| (subject, Ok(()))));
+        settled.extend(back.into_iter().map(|subject| (subject, Settled::Back)));
         if waiting.is_empty() || (nothing && dry_run) {
             break;
         }
         if Instant::now() >= deadline {
-            let busy = || Err("is being probed by another replica".to_owned());
+            let busy = || Settled::Out("is being probed by another replica".to_owned());
             settled.extend(waiting.into_iter().map(|subject| (subject, busy())));
             break;
         }
@@ -73,41 +81,43 @@ async fn round(
     world: &Arc<World>,
     leases: Vec<Lease>,
     dry_run: bool,
-) -> Result<Vec<Settled>, StoreError> {
+) -> Result<Vec<(Subject, Settled)>, StoreError> {
     let claimed = Instant::now();
     let probes = stream::iter(leases).map(|lease| async move {
         if claimed.elapsed() > START_WITHIN.min(PROBE_LIMIT) && !dry_run {
             let late = "not probed: too many at once; its turn comes by itself".to_owned();
-            return Ok((lease.subject, Err(late)));
+            return Ok((lease.subject, Settled::Out(late)));
         }
         let outcome = schedule::probe(prober, world, &lease).await;
         let result = if dry_run { None } else { Some(schedule::finish(prober, &lease, &outcome).await?) };
-        let back = verdict(prober, &lease, &outcome, result.as_ref());
-        Ok::<_, StoreError>((lease.subject, back))
+        let settled = settle(prober, &lease, &outcome, result.as_ref());
+        Ok::<_, StoreError>((lease.subject, settled))
     });
     probes.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
 }
 
-fn verdict(
+fn settle(
     prober: &Prober,
     lease: &Lease,
     outcome: &ProbeOutcome,
     result: Option<&ProbeResult>,
-) -> Result<(), String> {
+) -> Settled {
     if let Some(ProbeResult::Lost) = result {
-        return Err("changed by somebody else during the probe".into());
+        return Settled::Out("changed by somebody else during the probe".into());
     }
     match outcome {
         ProbeOutcome::Good => {
             let auto_enable = prober.worlds.current().is_none_or(|world| world.rules.auto_enable);
-            let was_out = lease.status.is_out(time::OffsetDateTime::now_utc());
-            if was_out && !auto_enable {
-                return Err("answers again; automatic enabling is off, so a human has to enable it".into());
+            if !lease.status.is_out(time::OffsetDateTime::now_utc()) {
+                return Settled::Fine;
             }
-            Ok(())
+            if !auto_enable {
+                return Settled::Out("answers again; automatic enabling is off, so a human has to enable it".into());
+            }
+            Settled::Back
         }
-        ProbeOutcome::Bad { reason, .. } | ProbeOutcome::Throttled { reason, .. } => Err(reason.clone()),
-        ProbeOutcome::Inconclusive { reason } => Err(format!("inconclusive: {reason}")),
+        ProbeOutcome::Bad { reason, .. } | ProbeOutcome::Throttled { reason, .. } => Settled::Out(reason.clone()),
+        ProbeOutcome::Inconclusive { reason } => Settled::Out(format!("inconclusive: {reason}")),
     }
 }
 
@@ -130,7 +140,7 @@ fn out_by_machine(items: &Items, channels: &[ChannelId]) -> BTreeSet<Subject> {
 
 fn answer(
     world: &World,
-    settled: BTreeMap<Subject, Result<(), String>>,
+    settled: BTreeMap<Subject, Settled>,
     channels: &[ChannelId],
 ) -> admin::ProbeNowResponse {
     let mut response = admin::ProbeNowResponse {
@@ -138,13 +148,14 @@ fn answer(
         ..Default::default()
     };
     let mut recovered = BTreeSet::new();
-    for (subject, back) in &settled {
+    for (subject, settled) in &settled {
         for channel in state::channels_of(&world.items, subject) {
-            match back {
-                Ok(()) => {
+            match settled {
+                Settled::Fine => {}
+                Settled::Back => {
                     recovered.insert(channel.name.clone());
                 }
-                Err(reason) => response.still_disabled.push(admin::StillDisabled {
+                Settled::Out(reason) => response.still_disabled.push(admin::StillDisabled {
                     subject: Some(name(&channel.name, subject)),
                     reason: reason.clone(),
                 }),

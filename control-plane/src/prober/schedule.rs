@@ -60,7 +60,9 @@ async fn round(
             }
         }
     }
-    prober.store.tidy().await?;
+    if prober.tidy_is_due() {
+        prober.store.tidy().await?;
+    }
     forget_lines(prober);
     let due = prober.store.next_probe_in().await?.unwrap_or(NAP);
     Ok(due.clamp(Duration::from_millis(20), NAP))
