@@ -65,7 +65,15 @@ impl Prober {
     pub(crate) fn with_limit(store: Store, worlds: Worlds, limit: Duration) -> Arc<Self> {
         spareline_upstream::install_tls();
         let clients = Clients::new(ClientsConfig::default());
-        Arc::new(Self { store, worlds, clients, wake: Notify::new(), limit, rules: Mutex::default(), tidied: Mutex::default() })
+        Arc::new(Self {
+            store,
+            worlds,
+            clients,
+            wake: Notify::new(),
+            limit,
+            rules: Mutex::default(),
+            tidied: Mutex::default(),
+        })
     }
 
     /// Something is due now: a verdict to confirm, a threshold crossed.

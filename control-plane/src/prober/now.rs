@@ -96,12 +96,7 @@ async fn round(
     probes.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
 }
 
-fn settle(
-    prober: &Prober,
-    lease: &Lease,
-    outcome: &ProbeOutcome,
-    result: Option<&ProbeResult>,
-) -> Settled {
+fn settle(prober: &Prober, lease: &Lease, outcome: &ProbeOutcome, result: Option<&ProbeResult>) -> Settled {
     if let Some(ProbeResult::Lost) = result {
         return Settled::Out("changed by somebody else during the probe".into());
     }
@@ -112,11 +107,15 @@ fn settle(
                 return Settled::Fine;
             }
             if !auto_enable {
-                return Settled::Out("answers again; automatic enabling is off, so a human has to enable it".into());
+                return Settled::Out(
+                    "answers again; automatic enabling is off, so a human has to enable it".into(),
+                );
             }
             Settled::Back
         }
-        ProbeOutcome::Bad { reason, .. } | ProbeOutcome::Throttled { reason, .. } => Settled::Out(reason.clone()),
+        ProbeOutcome::Bad { reason, .. } | ProbeOutcome::Throttled { reason, .. } => {
+            Settled::Out(reason.clone())
+        }
         ProbeOutcome::Inconclusive { reason } => Settled::Out(format!("inconclusive: {reason}")),
     }
 }

@@ -19,8 +19,7 @@ const OK: &str = r#"{"id":"1","object":"chat.completion","choices":[{"index":0,"
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#;
 const DEAD_KEY: &str = r#"{"error":{"message":"Incorrect API key provided: sk-x.","type":"invalid_request_error","code":"invalid_api_key","param":null}}"#;
 const NO_MODEL: &str = r#"{"error":{"message":"The model `m` does not exist","type":"invalid_request_error","code":"model_not_found","param":null}}"#;
-const LIMITED: &str =
-    r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded","param":null}}"#;
+const LIMITED: &str = r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded","param":null}}"#;
 const PICKY: &str = r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model.","type":"invalid_request_error","code":"unsupported_parameter","param":"max_tokens"}}"#;
 
 /// What was asked.
@@ -221,7 +220,7 @@ async fn part8_probe_now_brings_back_what_answers_again() {
     assert_eq!((still.scanned, still.recovered.len(), still.still_disabled.len()), (1, 0, 1));
     let entry = &still.still_disabled[0];
     assert_eq!(entry.subject.as_ref().unwrap().channel, "one");
-    assert!(entry.reason.contains("invalid_api_key"), "{}", entry.reason);
+    assert!(entry.reason.starts_with("401"), "{}", entry.reason);
     let asked = &provider.asked()[0];
     assert_eq!((asked.path.as_str(), asked.key.as_str()), ("/v1/chat/completions", "sk-1"));
     assert_eq!((&asked.body["model"], &asked.body["max_tokens"]), (&"m".into(), &1.into()));
@@ -407,7 +406,10 @@ async fn part8_an_ability_is_probed_on_its_model() {
     let channel = registry.channel("one", &provider.url, &["m", "n"], &["sk-1"]).await;
     let running = start(&registry);
     let missing = ability_of(&channel, "m");
-    assert_eq!(report(&registry, &missing, pb::Cause::ModelUnavailable, true).await, (dp::Disposition::Pending, true));
+    assert_eq!(
+        report(&registry, &missing, pb::Cause::ModelUnavailable, true).await,
+        (dp::Disposition::Pending, true)
+    );
     running.prober.wake();
     registry.shows("the model is out", |w| cause(w, &missing) == Some(pb::Cause::ModelUnavailable)).await;
 
@@ -443,7 +445,8 @@ async fn part7_five_failures_ask_and_only_a_failed_probe_takes_out() {
 
     provider.now_answers(503, r#"{"error":{"message":"down"}}"#);
     time_passes(&registry).await;
-    let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect_with(&registry.database.options).await.unwrap();
+    let mut conn =
+        <sqlx::PgConnection as sqlx::Connection>::connect_with(&registry.database.options).await.unwrap();
     sqlx::Executor::execute(&mut conn, "UPDATE statuses SET last_probed_at = NULL").await.unwrap();
     assert!(five_failures(&registry, &subject).await);
     running.prober.wake();

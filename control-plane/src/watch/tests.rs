@@ -38,8 +38,12 @@ impl Served {
     async fn over(registry: Registry) -> Self {
         let presence = Presence::new("replica-1");
         let stop = CancellationToken::new();
-        let watch =
-            WatchService::new(registry.store.clone(), registry.worlds.clone(), presence.clone(), stop.clone());
+        let watch = WatchService::new(
+            registry.store.clone(),
+            registry.worlds.clone(),
+            presence.clone(),
+            stop.clone(),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = Server::builder().add_service(watch.clone().into_server());
@@ -172,7 +176,8 @@ async fn part6_watch_snapshot_update_resume() {
     assert_eq!(watcher.settle().await, "update");
     assert_eq!(watcher.held.status(&subject).unwrap().revision, revision);
 
-    let mut again = served.watcher(dp::Hello { held: watcher.position.clone(), ..hello("p2", &["default"]) }).await;
+    let mut again =
+        served.watcher(dp::Hello { held: watcher.position.clone(), ..hello("p2", &["default"]) }).await;
     assert!(again.welcome().await.resumed);
     again.held = watcher.held.clone();
     served.registry.enable(&subject).await;
@@ -276,7 +281,9 @@ async fn part6_watch_says_goodbye_and_ends() {
     served.stop.cancel();
     let why = watcher.end().await.unwrap();
     assert_eq!(why.as_deref(), Some("shutting down"));
-    tokio::time::timeout(Duration::from_secs(5), served.watch.drained()).await.expect("all sessions have ended");
+    tokio::time::timeout(Duration::from_secs(5), served.watch.drained())
+        .await
+        .expect("all sessions have ended");
     assert!(served.presence.sessions().is_empty());
     let status = served.dial().await.watch(tokio_stream::iter([])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
@@ -320,7 +327,8 @@ async fn part5_wait_for_revision_and_the_fleet_view() {
     assert!(wait(channel.spec_revision, 900).await.reached);
     assert!(!wait(channel.spec_revision + 1, 50).await.reached, "nobody has committed that yet");
 
-    let summary = fleet.get_fleet_summary(tonic::Request::new(Default::default())).await.unwrap().into_inner();
+    let summary =
+        fleet.get_fleet_summary(tonic::Request::new(Default::default())).await.unwrap().into_inner();
     assert_eq!((summary.connected, summary.current, summary.rejecting), (1, 1, 0));
     assert_eq!(summary.min_applied_revision, channel.spec_revision);
 
@@ -339,8 +347,10 @@ async fn part5_wait_for_revision_and_the_fleet_view() {
         }
     };
     tokio::time::timeout(Duration::from_secs(5), seen).await.expect("the other replica sees it");
-    let request = tonic::Request::new(admin::ListProxiesRequest { filter: "lagging".into(), ..Default::default() });
+    let request =
+        tonic::Request::new(admin::ListProxiesRequest { filter: "lagging".into(), ..Default::default() });
     assert!(far.fleet().list_proxies(request).await.unwrap().into_inner().proxies.is_empty());
-    let request = tonic::Request::new(admin::ListProxiesRequest { filter: "colour=red".into(), ..Default::default() });
+    let request =
+        tonic::Request::new(admin::ListProxiesRequest { filter: "colour=red".into(), ..Default::default() });
     assert_eq!(far.fleet().list_proxies(request).await.unwrap_err().code(), Code::InvalidArgument);
 }
