@@ -16,7 +16,6 @@ mod send;
 mod tests;
 mod timer;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -24,6 +23,7 @@ use http::{HeaderMap, StatusCode};
 use spareline_core::Scope;
 use spareline_core::classify::{Evidence, Limit, Rules, StreamFault, Transport, Verdict};
 use spareline_core::commit::Usage;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use crate::body::{Body, BodyError, End, Ending, Interrupt};
@@ -145,34 +145,35 @@ pub struct Rejected {
 /// The verdict on a failed attempt; the caller has seen nothing of it.
 pub async fn attempt(attempt: Attempt<'_>) -> Result<Answer, Box<Failed>> {
     let started = Instant::now();
-    let run = Run {
-        attempt,
-        started,
-        head_seen: AtomicBool::new(false),
-        facts: Facts {
-            provider: attempt.line.target().provider,
-            vendor: attempt.line.target().vendor.clone(),
-            endpoint: attempt.request.endpoint,
-            stream: attempt.request.stream,
-            status: 0,
-            headers: HeaderMap::new(),
-            rules: attempt.rules.clone(),
-            now: attempt.now,
-        },
-    };
-    run.run(Timer::phase_one(started, &attempt.limits, attempt.request.stream)).await
+    let timer = Timer::phase_one(started, &attempt.limits, attempt.request.stream);
+    Run::new(attempt, started).run(timer).await
 }
 
 /// One attempt under way.
 struct Run<'a> {
     attempt: Attempt<'a>,
     started: Instant,
-    head_seen: AtomicBool,
+    head_seen: bool,
     facts: Facts,
 }
 
-impl Run<'_> {
-    async fn run(mut self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
+impl<'a> Run<'a> {
+    fn new(attempt: Attempt<'a>, started: Instant) -> Self {
+        let target = attempt.line.target();
+        let facts = Facts {
+            provider: target.provider,
+            vendor: target.vendor.clone(),
+            endpoint: attempt.request.endpoint,
+            stream: attempt.request.stream,
+            status: 0,
+            headers: HeaderMap::new(),
+            rules: attempt.rules.clone(),
+            now: attempt.now,
+        };
+        Self { attempt, started, head_seen: false, facts }
+    }
+
+    async fn run(self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
         let Attempt { line, secret, request, upstream_model, request_usage, .. } = self.attempt;
         let Ok(built) = request::build(line, request, secret, upstream_model, request_usage) else {
             return Err(self.failed(self.facts.judge(Evidence::Internal)));
@@ -182,10 +183,21 @@ impl Run<'_> {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
-            Ok(Ok(response)) => response,
+            Ok(Ok(response)) => http::Response::from(response),
         };
-        self.head_seen.store(true, Ordering::Relaxed);
-        let (parts, body) = http::Response::from(response).into_parts();
+        self.received(response, built.usage_added, permit, timer).await
+    }
+
+    /// The head is there.
+    async fn received(
+        mut self,
+        response: http::Response<reqwest::Body>,
+        usage_added: bool,
+        permit: OwnedSemaphorePermit,
+        mut timer: Timer,
+    ) -> Result<Answer, Box<Failed>> {
+        self.head_seen = true;
+        let (parts, body) = response.into_parts();
         self.facts.status = parts.status.as_u16();
         self.facts.headers = parts.headers;
         let kind = Kind::of(&self.facts.headers);
@@ -196,16 +208,16 @@ impl Run<'_> {
             let Some(source) = Source::decoded(body, &mut self.facts.headers) else {
                 return Err(self.failed(self.facts.judge(Evidence::Stream(StreamFault::NotAStream))));
             };
-            return self.hold(parts.status, source, None, built.usage_added, permit, timer).await;
+            return self.hold(parts.status, source, None, usage_added, permit, timer).await;
         }
         if kind == Kind::Opaque && !self.wants_json() {
             return self.opaque(parts.status, body, permit, &mut timer).await;
         }
-        self.plain(parts.status, body, built.usage_added, permit, timer).await
+        self.plain(parts.status, body, usage_added, permit, timer).await
     }
 
     /// A place among the channel's connections. That it takes too long is our own limit's doing: nobody is blamed.
-    async fn permit(&self, timer: &mut Timer) -> Result<tokio::sync::OwnedSemaphorePermit, Box<Failed>> {
+    async fn permit(&self, timer: &mut Timer) -> Result<OwnedSemaphorePermit, Box<Failed>> {
         let wait = tokio::time::timeout(self.attempt.limits.connect, self.attempt.line.permit());
         let limit = match timer.run(wait).await {
             Ok(Ok(Some(permit))) => return Ok(permit),
@@ -245,7 +257,7 @@ impl Run<'_> {
             verdict,
             limit: None,
             response: None,
-            silent: !self.head_seen.load(Ordering::Relaxed),
+            silent: !self.head_seen,
             overloaded: false,
         })
     }

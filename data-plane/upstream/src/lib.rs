@@ -16,6 +16,8 @@ pub mod headers;
 mod judge;
 pub mod request;
 mod source;
+#[cfg(test)]
+mod testing;
 pub mod target;
 mod transport;
 
