@@ -253,13 +253,7 @@ impl<'a> Run<'a> {
     // === failures ===
 
     fn failed(&self, verdict: Box<Verdict>) -> Box<Failed> {
-        Box::new(Failed {
-            verdict,
-            limit: None,
-            response: None,
-            silent: !self.head_seen,
-            overloaded: false,
-        })
+        Box::new(Failed { verdict, limit: None, response: None, silent: !self.head_seen, overloaded: false })
     }
 
     fn wire(&self, transport: Transport) -> Box<Failed> {

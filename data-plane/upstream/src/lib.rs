@@ -16,9 +16,9 @@ pub mod headers;
 mod judge;
 pub mod request;
 mod source;
+pub mod target;
 #[cfg(test)]
 mod testing;
-pub mod target;
 mod transport;
 
 pub use attempt::{Answer, Attempt, Body, CommitMode, End, Ending, Failed, Limits, Rejected, attempt};

@@ -22,8 +22,6 @@ use crate::target::{Network, Target};
 /// A request as it came in.
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
-    /// Which connection, from 0.
-    pub(crate) connection: usize,
     pub(crate) line: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -55,12 +53,13 @@ impl Peer {
             let name: http::HeaderName = name.parse().unwrap();
             headers.append(name, value.parse().unwrap());
         }
-        let length = headers.get("content-length").map_or(0, |value| value.to_str().unwrap().parse().unwrap());
+        let length =
+            headers.get("content-length").map_or(0, |value| value.to_str().unwrap().parse().unwrap());
         while self.seen.len() < length {
             assert_ne!(self.read().await, 0, "the request's body is cut");
         }
         let body = self.seen.drain(..length).collect();
-        Some(Got { connection: self.number, line, headers, body })
+        Some(Got { line, headers, body })
     }
 
     async fn read(&mut self) -> usize {
@@ -84,7 +83,8 @@ impl Peer {
 
     /// The head of a chunked event stream.
     pub(crate) async fn stream_head(&mut self) {
-        self.send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        self.send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
     }
 
     pub(crate) async fn chunk(&mut self, text: &str) {
@@ -253,7 +253,10 @@ pub(crate) fn delta(text: &str) -> String {
     format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
 }
 
-pub(crate) const ROLE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
-pub(crate) const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
-pub(crate) const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":5}}\n\n";
+pub(crate) const ROLE: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+pub(crate) const STOP: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+pub(crate) const USAGE: &str =
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":5}}\n\n";
 pub(crate) const DONE: &str = "data: [DONE]\n\n";

@@ -1,1 +1,4 @@
-
+mod plain;
+mod stream;
+mod timing;
+mod wire;

@@ -1,0 +1,251 @@
+//! Connections: what goes wrong below HTTP, pools, limits, cancellation.
+
+use std::time::Duration;
+
+use spareline_core::classify::Limit;
+use spareline_core::{ChannelId, Class, Scope};
+
+use crate::clients::{Clients, ClientsConfig, LineError};
+use crate::testing::{CHAT, CHAT_STREAM, DONE, Setup, Upstream, delta, finish};
+
+const GOOD: &str = r#"{"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
+
+async fn good() -> (Upstream, tokio::sync::mpsc::Receiver<crate::testing::Got>) {
+    Upstream::always(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{GOOD}",
+        GOOD.len()
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn faults_have_their_names() {
+    let refused = Setup::new("http://127.0.0.1:1", CHAT).go().await.unwrap_err();
+    assert_eq!(refused.verdict.detail.to_string(), "refused");
+    assert!(refused.silent && !refused.verdict.unknown_outcome && refused.verdict.scope == Scope::Channel);
+
+    let hangs_up = Upstream::start(|mut peer| async move {
+        peer.request().await;
+    })
+    .await;
+    let reset = Setup::new(&hangs_up.url, CHAT).go().await.unwrap_err();
+    assert_eq!(reset.verdict.detail.to_string(), "reset");
+    assert!(reset.silent && reset.verdict.unknown_outcome);
+    assert_eq!(hangs_up.connections(), 1, "a fresh connection that dies is not replayed");
+
+    let resets = Upstream::start(|mut peer| async move {
+        peer.request().await;
+        peer.reset();
+    })
+    .await;
+    assert_eq!(Setup::new(&resets.url, CHAT).go().await.unwrap_err().verdict.detail.to_string(), "reset");
+
+    let garbage = Upstream::start(|mut peer| async move {
+        peer.request().await;
+        peer.send("SSH-2.0-OpenSSH\r\n\r\n").await;
+    })
+    .await;
+    assert_eq!(
+        Setup::new(&garbage.url, CHAT).go().await.unwrap_err().verdict.detail.to_string(),
+        "parse_error"
+    );
+
+    let no_tls = Upstream::start(|mut peer| async move {
+        peer.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        peer.gone().await;
+    })
+    .await;
+    let tls = Setup::new(&no_tls.url.replace("http:", "https:"), CHAT).go().await.unwrap_err();
+    assert_eq!((tls.verdict.class, tls.verdict.detail.to_string().as_str()), (Class::Retryable, "tls"));
+    assert!(!tls.verdict.unknown_outcome);
+
+    let mute = Upstream::start(|mut peer| async move { peer.gone().await }).await;
+    let mut slow = Setup::new(&mute.url.replace("http:", "https:"), CHAT);
+    slow.limits.connect = Duration::from_millis(150);
+    let slow = slow.go().await.unwrap_err();
+    assert_eq!(
+        (slow.limit, slow.verdict.detail.to_string().as_str()),
+        (Some(Limit::Connect), "connect_timeout")
+    );
+
+    let name = Setup::new("http://no-such-host.invalid", CHAT).go().await.unwrap_err();
+    assert_eq!(name.verdict.detail.to_string(), "dns");
+}
+
+#[tokio::test]
+async fn a_stale_pooled_connection_is_replayed_once_on_a_fresh_one() {
+    // Every connection answers one request and hangs up on its second.
+    let upstream = Upstream::start(|mut peer| async move {
+        peer.request().await;
+        peer.answer("200 OK", "content-type: application/json\r\n", GOOD).await;
+        peer.request().await;
+    })
+    .await;
+    let setup = Setup::new(&upstream.url, CHAT);
+    for _ in 0..20 {
+        let answer = setup.go().await.unwrap();
+        assert_eq!(finish(answer).await.0, GOOD);
+    }
+    assert!(upstream.connections() > 10);
+}
+
+#[tokio::test]
+async fn an_upstream_that_hangs_up_on_the_replay_too_has_failed() {
+    let upstream = Upstream::start(|mut peer| async move {
+        if peer.number == 0 {
+            peer.request().await;
+            peer.answer("200 OK", "content-type: application/json\r\n", GOOD).await;
+        }
+        peer.request().await;
+    })
+    .await;
+    let setup = Setup::new(&upstream.url, CHAT);
+    finish(setup.go().await.unwrap()).await;
+    assert_eq!(setup.go().await.unwrap_err().verdict.detail.to_string(), "reset");
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[tokio::test]
+async fn connections_are_kept_over_answers_streams_refusals_and_registry_updates() {
+    let upstream = Upstream::start(|mut peer| async move {
+        let mut number = 0;
+        while peer.request().await.is_some() {
+            number += 1;
+            match number % 3 {
+                0 => peer.answer("500 Oops", "content-type: text/plain\r\n", "oops").await,
+                1 => peer.answer("200 OK", "content-type: application/json\r\n", GOOD).await,
+                _ => {
+                    peer.stream_head().await;
+                    peer.chunk(&(delta("a") + DONE)).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    peer.last_chunk().await;
+                }
+            }
+        }
+    })
+    .await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    for number in 1..=9 {
+        setup.target.revision = number;
+        let body = if number % 3 == 2 { CHAT_STREAM } else { CHAT };
+        setup.request =
+            crate::testing::outgoing(spareline_core::Endpoint::ChatCompletions, "/v1/chat/completions", body);
+        match setup.go().await {
+            Ok(answer) => drop(finish(answer).await),
+            Err(failed) => assert_eq!(failed.verdict.status, 500),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_closes_its_upstream_in_every_phase() {
+    for phase in 0..3 {
+        let (tell, mut told) = tokio::sync::mpsc::channel(4);
+        let upstream = Upstream::start(move |mut peer| {
+            let tell = tell.clone();
+            async move {
+                if peer.request().await.is_none() {
+                    return;
+                }
+                match phase {
+                    0 => {}
+                    1 => peer.stream_head().await,
+                    _ => {
+                        peer.send(
+                            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{",
+                        )
+                        .await
+                    }
+                }
+                tell.send(false).await.unwrap();
+                peer.gone().await;
+                tell.send(true).await.unwrap();
+            }
+        })
+        .await;
+        let setup = Setup::new(&upstream.url, if phase == 1 { CHAT_STREAM } else { CHAT });
+        let line = setup.line();
+        let mut running = Box::pin(crate::attempt(setup.attempt(&line)));
+        tokio::select! {
+            _ = &mut running => panic!("it cannot end"),
+            begun = told.recv() => assert_eq!(begun, Some(false)),
+        }
+        drop(running);
+        let gone = tokio::time::timeout(Duration::from_secs(1), told.recv()).await.unwrap();
+        assert_eq!(gone, Some(true), "phase {phase}");
+    }
+}
+
+#[tokio::test]
+async fn connections_per_channel_are_limited_and_nobody_is_blamed_for_it() {
+    let upstream = Upstream::start(|mut peer| async move {
+        peer.request().await;
+        peer.gone().await;
+    })
+    .await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    setup.target.network.max_connections = Some(1);
+    setup.limits.connect = Duration::from_millis(100);
+    let line = setup.line();
+    let sibling = setup.clients.sibling();
+    let other = sibling.line(ChannelId(1), 1, || setup.target.clone()).unwrap();
+    let mut first = Box::pin(crate::attempt(setup.attempt(&line)));
+    tokio::select! {
+        _ = &mut first => panic!("it cannot end"),
+        () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    }
+    let second = crate::attempt(setup.attempt(&other)).await.unwrap_err();
+    assert_eq!(
+        (second.limit, second.verdict.scope, second.silent),
+        (Some(Limit::Connect), Scope::None, false)
+    );
+    drop(first);
+    assert!(line.permit().await.is_some());
+}
+
+#[tokio::test]
+async fn an_egress_proxy_is_used_and_its_refusal_is_nobodys_fault() {
+    let (proxy, mut told) = good().await;
+    let mut setup = Setup::new("http://provider.invalid/v1", CHAT);
+    setup.target.network.proxy_url = Some(proxy.url.as_str().into());
+    finish(setup.go().await.unwrap()).await;
+    assert_eq!(told.recv().await.unwrap().line, "POST http://provider.invalid/v1/chat/completions HTTP/1.1");
+
+    let (refusing, _told) =
+        Upstream::always("HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n").await;
+    for url in ["http://provider.invalid", "https://provider.invalid"] {
+        let mut setup = Setup::new(url, CHAT);
+        setup.target.network.proxy_url = Some(refusing.url.as_str().into());
+        let failed = setup.go().await.unwrap_err();
+        assert_eq!((failed.verdict.class, failed.verdict.scope), (Class::Retryable, Scope::None), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn network_options_that_do_not_work_are_said() {
+    let line = |change: fn(&mut crate::Target)| {
+        let mut setup = Setup::new("http://127.0.0.1:1", CHAT);
+        change(&mut setup.target);
+        setup.clients.line(ChannelId(1), 1, || setup.target.clone()).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(line(|target| target.network.ca_pem = Some("nonsense".into())), LineError::Certificates);
+    assert_eq!(line(|target| target.network.proxy_url = Some("::".into())), LineError::Proxy);
+}
+
+#[tokio::test]
+async fn pools_are_shared_by_channels_alike_and_dropped_with_the_last() {
+    let (upstream, _told) = good().await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    for channel in 1..=3 {
+        setup.target.channel = ChannelId(channel);
+        finish(setup.go().await.unwrap()).await;
+    }
+    assert_eq!(upstream.connections(), 1);
+    setup.clients.retain(|_| false);
+    finish(setup.go().await.unwrap()).await;
+    assert_eq!(upstream.connections(), 2, "the pool went with its last channel");
+    let clients = Clients::new(ClientsConfig::default());
+    clients.retain(|_| true);
+}
