@@ -40,11 +40,17 @@ fn connect_fault(error: &reqwest::Error) -> Fault {
             return Fault::Wire(Transport::Tls);
         }
         if let Some(io) = source.downcast_ref::<io::Error>() {
-            // rustls hides inside an io error.
-            if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                return Fault::Wire(Transport::Tls);
+            // What an io error wraps is not among its sources.
+            let mut io = io;
+            loop {
+                kind = Some(io.kind());
+                let Some(inner) = io.get_ref() else { break };
+                if inner.is::<rustls::Error>() {
+                    return Fault::Wire(Transport::Tls);
+                }
+                let Some(next) = inner.downcast_ref::<io::Error>() else { break };
+                io = next;
             }
-            kind = Some(io.kind());
         }
         let text = source.to_string();
         if text.contains("proxy authorization required") {
@@ -58,7 +64,6 @@ fn connect_fault(error: &reqwest::Error) -> Fault {
         Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof) => {
             Transport::Reset { sent: false }
         }
-        Some(io::ErrorKind::InvalidData) => Transport::Tls,
         _ => Transport::Refused,
     })
 }
