@@ -10,6 +10,7 @@
 
 mod abilities;
 mod channels;
+mod combine;
 mod connect;
 mod credentials;
 mod error;

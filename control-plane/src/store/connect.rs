@@ -1,16 +1,18 @@
 //! Pools, time limits, migrations.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 
+use super::combine::Combiner;
 use super::secrets::SecretKey;
 use super::{Result, StoreError};
 
 /// How to reach the database.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreOptions {
     /// Where it is.
     pub connect: PgConnectOptions,
@@ -22,6 +24,20 @@ pub struct StoreOptions {
     pub acquire_timeout: Duration,
     /// How long one statement may take.
     pub statement_timeout: Duration,
+}
+
+impl std::fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The connect options hold the password and would show it.
+        f.debug_struct("StoreOptions")
+            .field("host", &self.connect.get_host())
+            .field("database", &self.connect.get_database())
+            .field("registry_connections", &self.registry_connections)
+            .field("report_connections", &self.report_connections)
+            .field("acquire_timeout", &self.acquire_timeout)
+            .field("statement_timeout", &self.statement_timeout)
+            .finish()
+    }
 }
 
 impl StoreOptions {
@@ -42,8 +58,11 @@ impl StoreOptions {
     /// When it is not one.
     pub fn from_url(url: &str) -> Result<StoreOptions> {
         // The parser's own error could quote the URL, password and all.
-        let connect: PgConnectOptions =
-            url.parse().map_err(|_| StoreError::invalid("database_url", "is not a postgres:// URL"))?;
+        let wrong = || StoreError::invalid("database_url", "is not a postgres:// URL");
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(wrong());
+        }
+        let connect: PgConnectOptions = url.parse().map_err(|_| wrong())?;
         Ok(StoreOptions::new(connect))
     }
 
@@ -66,13 +85,20 @@ impl StoreOptions {
 }
 
 /// The database. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     pub(super) registry: PgPool,
     pub(super) reports: PgPool,
     pub(super) options: StoreOptions,
     pub(super) key: SecretKey,
     pub(super) committed: watch::Sender<i64>,
+    pub(super) combiner: Arc<Combiner>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl Store {
@@ -107,7 +133,14 @@ impl Store {
             .fetch_one(&registry)
             .await?;
         let (committed, _) = watch::channel(0);
-        Ok(Store { registry, reports, options, key: SecretKey::new(key), committed })
+        Ok(Store {
+            registry,
+            reports,
+            options,
+            key: SecretKey::new(key),
+            committed,
+            combiner: Arc::default(),
+        })
     }
 
     /// The newest revision this process committed: wakes the follower without the detour over NOTIFY.

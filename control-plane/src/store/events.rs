@@ -35,6 +35,7 @@ pub(super) struct Event {
     pub(super) item: Item,
     pub(super) channels: Vec<i64>,
     pub(super) detail: Value,
+    pub(super) actor: String,
 }
 
 impl Item {
@@ -52,12 +53,13 @@ impl Item {
 
 impl Tx {
     pub(super) fn event(&mut self, kind: &'static str, item: Item, channels: Vec<i64>, detail: Value) {
-        self.events.push(Event { kind, item, channels, detail });
+        let actor = self.actor.clone();
+        self.events.push(Event { kind, item, channels, detail, actor });
     }
 
     /// Writes the events of this transaction.
     pub(super) async fn record(&mut self) -> Result<()> {
-        let (revision, now, actor) = (self.revision, self.now, self.actor.clone());
+        let (revision, now) = (self.revision, self.now);
         for (ordinal, event) in std::mem::take(&mut self.events).into_iter().enumerate() {
             let (item, key, group) = event.item.columns();
             sqlx::query(
@@ -68,7 +70,7 @@ impl Tx {
             .bind(i32::try_from(ordinal).unwrap_or(i32::MAX))
             .bind(now)
             .bind(event.kind)
-            .bind(&actor)
+            .bind(&event.actor)
             .bind(item)
             .bind(key.kind)
             .bind(key.id)

@@ -86,17 +86,20 @@ impl Store {
             let rows = newest(&mut tx, filter, (revision, id), size + 1).await?;
             let last = rows.len() <= size;
             for found in beneath(&mut tx, rows).await? {
-                if page.items.len() == size {
-                    page.next_page_token = format!("{revision}.{id}");
-                    return Ok(page);
-                }
                 (revision, id) = (found.channel.spec_revision, found.channel.channel_id);
                 let wanted = filter.state.is_none_or(|s| {
                     s == pb::ServingState::Unspecified || decide::channel_view(&found, now).state() == s
                 });
-                if wanted {
-                    page.items.push(found);
+                if !wanted {
+                    continue;
                 }
+                if page.items.len() == size {
+                    let last = page.items.last().map(|c: &decide::Channel| &c.channel);
+                    page.next_page_token =
+                        last.map_or_else(String::new, |c| format!("{}.{}", c.spec_revision, c.channel_id));
+                    return Ok(page);
+                }
+                page.items.push(found);
             }
             if last {
                 return Ok(page);

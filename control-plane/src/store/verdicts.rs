@@ -1,6 +1,7 @@
 //! Verdicts of proxies: each answered once, in one transaction for those that change something.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use spareline_core::{Cause, Subject};
@@ -27,11 +28,12 @@ pub struct VerdictsResult {
     pub applied: Vec<(Subject, pb::Status)>,
 }
 
-/// One verdict of the batch that has no answer yet.
+/// One verdict that has no answer yet.
 struct Open<'b> {
     id: Uuid,
     subject: Subject,
     verdict: &'b dp::Verdict,
+    batch: &'b dp::ReportVerdictsRequest,
     input: VerdictInput,
 }
 
@@ -45,26 +47,26 @@ struct Answer {
 type Answers = HashMap<Uuid, (Disposition, i64)>;
 
 impl Store {
-    /// Answers a batch of verdicts: reads first, and takes the head lock only for those that may change something. The same
-    /// verdict id gets the same answer for ever. Invalid ids and subjects are answered, never an error for the batch.
-    ///
-    /// # Errors
-    /// `Unavailable`: nothing was counted, send it again.
-    pub async fn apply_verdicts(&self, batch: &dp::ReportVerdictsRequest) -> Result<VerdictsResult> {
-        let mut out = VerdictsResult::default();
-        let actor = format!("proxy:{}", batch.proxy_id);
-        let ids: Vec<Option<Uuid>> =
-            batch.verdicts.iter().map(|v| Uuid::parse_str(&v.verdict_id).ok()).collect();
+    /// Answers several batches at once, one result each.
+    pub(super) async fn apply_together(
+        &self,
+        batches: &[Arc<dp::ReportVerdictsRequest>],
+    ) -> Result<Vec<VerdictsResult>> {
+        let ids: Vec<Uuid> = batches.iter().flat_map(|b| &b.verdicts).filter_map(id_of).collect();
         let mut conn = self.reports.acquire().await?;
-        let mut answers = known(&mut conn, &ids.iter().flatten().copied().collect::<Vec<_>>()).await?;
-        let mut open = Vec::new();
-        for (verdict, id) in batch.verdicts.iter().zip(&ids) {
-            let Some(id) = *id else { continue };
-            let repeated = answers.contains_key(&id) || open.iter().any(|o: &Open<'_>| o.id == id);
-            let Some(subject) = rows::subject_of(verdict.subject.as_ref()).filter(|_| !repeated) else {
-                continue;
-            };
-            open.push(Open { id, subject, verdict, input: input(verdict, &actor) });
+        let mut answers = known(&mut conn, &ids).await?;
+        let mut open: Vec<Open<'_>> = Vec::new();
+        let mut taken: HashSet<Uuid> = answers.keys().copied().collect();
+        for batch in batches {
+            let actor = format!("proxy:{}", batch.proxy_id);
+            for verdict in &batch.verdicts {
+                if let (Some(id), Some(subject)) =
+                    (id_of(verdict), rows::subject_of(verdict.subject.as_ref()))
+                    && taken.insert(id)
+                {
+                    open.push(Open { id, subject, verdict, batch, input: input(verdict, &actor) });
+                }
+            }
         }
 
         // Without the lock: most verdicts of a storm repeat what is known.
@@ -73,7 +75,7 @@ impl Store {
         let unlimited = Budget { out: 0, allowed: u64::MAX };
         let (mut changing, mut settled) = (Vec::new(), Vec::new());
         for one in open {
-            let facts = book.facts(&one.subject, &batch.epoch, unlimited);
+            let facts = book.facts(&one.subject, &one.batch.epoch, unlimited);
             let decision = decide::verdict(&one.input, &facts, &book.rules, book.now, jitter());
             if decision.changes() {
                 changing.push(one);
@@ -82,70 +84,71 @@ impl Store {
                 settled.push((one, Answer { disposition: decision.disposition, status_revision: 0, fence }));
             }
         }
-        keep(&mut conn, batch, &settled, &mut answers).await?;
+        keep(&mut conn, &settled, &mut answers).await?;
         drop(conn);
 
+        let mut done = VerdictsResult::default();
         if !changing.is_empty() {
-            self.apply(batch, &actor, changing, &mut answers, &mut out).await?;
+            self.apply_locked(changing, &mut answers, &mut done).await?;
         }
-        out.results = batch
-            .verdicts
+        let result = |verdict: &dp::Verdict| {
+            let unknown = (Disposition::UnknownSubject, 0);
+            let answer = id_of(verdict).and_then(|id| answers.get(&id).copied());
+            let (disposition, status_revision) = answer.unwrap_or(unknown);
+            dp::VerdictResult {
+                verdict_id: verdict.verdict_id.clone(),
+                disposition: disposition.into(),
+                status_revision,
+            }
+        };
+        let results = batches
             .iter()
-            .zip(ids)
-            .map(|(verdict, id)| {
-                let unknown = (Disposition::UnknownSubject, 0);
-                let (disposition, status_revision) =
-                    id.and_then(|id| answers.get(&id).copied()).unwrap_or(unknown);
-                dp::VerdictResult {
-                    verdict_id: verdict.verdict_id.clone(),
-                    disposition: disposition.into(),
-                    status_revision,
-                }
-            })
-            .collect();
-        Ok(out)
+            .map(|b| VerdictsResult { results: b.verdicts.iter().map(result).collect(), ..done.clone() });
+        Ok(results.collect())
     }
 
     /// Under the lock: decides again, in order, each on what the ones before it did.
-    async fn apply(
+    async fn apply_locked(
         &self,
-        batch: &dp::ReportVerdictsRequest,
-        actor: &str,
         changing: Vec<Open<'_>>,
         answers: &mut Answers,
-        out: &mut VerdictsResult,
+        done: &mut VerdictsResult,
     ) -> Result<()> {
-        let mut tx = self.begin(actor).await?;
+        let mut tx = self.begin("proxy").await?;
         let ids: Vec<Uuid> = changing.iter().map(|o| o.id).collect();
         answers.extend(known(tx.conn(), &ids).await?);
         let subjects: Vec<Subject> = changing.iter().map(|o| o.subject.clone()).collect();
         let mut book = Book::read(tx.conn(), &subjects).await?;
         book.now = tx.now;
+        let mut budget = facts::budget(tx.conn(), &book.rules).await?;
         let mut settled = Vec::new();
-        let mut probe_now = false;
-        let mut applied = Vec::new();
         for one in changing {
             if answers.contains_key(&one.id) {
                 continue; // the same batch came twice at once
             }
-            let budget = facts::budget(tx.conn(), &book.rules).await?;
-            let facts = book.facts(&one.subject, &batch.epoch, budget);
+            tx.actor.clone_from(&one.input.actor);
+            let facts = book.facts(&one.subject, &one.batch.epoch, budget);
             let decision = decide::verdict(&one.input, &facts, &book.rules, tx.now, jitter());
             let fence = book.fence(&one.subject);
             let disposition = decision.disposition;
-            probe_now |= decision.pend.is_some();
+            done.probe_now |= decision.pend.is_some();
             let published = tx.carry_out(&one, decision, &mut book).await?;
+            if published.is_some() && one.input.cause != Some(Cause::Throttled) {
+                budget = facts::budget(tx.conn(), &book.rules).await?;
+            }
             let status_revision = published.as_ref().map_or(0, |s| s.revision);
-            applied.extend(published.map(|status| (one.subject.clone(), status)));
+            done.applied.extend(published.map(|status| (one.subject.clone(), status)));
             settled.push((one, Answer { disposition, status_revision, fence }));
         }
-        keep(tx.conn(), batch, &settled, answers).await?;
+        keep(tx.conn(), &settled, answers).await?;
         let (revision, changed) = self.end(tx).await?;
-        out.revision = changed.then_some(revision);
-        out.probe_now |= probe_now;
-        out.applied.extend(applied);
+        done.revision = changed.then_some(revision);
         Ok(())
     }
+}
+
+fn id_of(verdict: &dp::Verdict) -> Option<Uuid> {
+    Uuid::parse_str(&verdict.verdict_id).ok()
 }
 
 impl Tx {
@@ -225,12 +228,7 @@ async fn known(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Answers> {
 }
 
 /// Keeps answers. Where the same id was answered meanwhile, that answer stands.
-async fn keep(
-    conn: &mut PgConnection,
-    batch: &dp::ReportVerdictsRequest,
-    settled: &[(Open<'_>, Answer)],
-    answers: &mut Answers,
-) -> Result<()> {
+async fn keep(conn: &mut PgConnection, settled: &[(Open<'_>, Answer)], answers: &mut Answers) -> Result<()> {
     if settled.is_empty() {
         return Ok(());
     }
@@ -242,12 +240,12 @@ async fn keep(
     let kept: Vec<Uuid> = sqlx::query_scalar(
         "INSERT INTO verdicts (proxy_id, epoch, verdict_id, subject_kind, subject_id, model, credential_id, cause, \
          fence_revision, observed_revision, spec_revision, disposition, status_revision, evidence) \
-         SELECT $1, $2, * FROM unnest($3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[], \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::text[], $9::bigint[], \
          $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::jsonb[]) \
          ON CONFLICT (verdict_id) DO NOTHING RETURNING verdict_id",
     )
-    .bind(&batch.proxy_id)
-    .bind(&batch.epoch)
+    .bind(settled.iter().map(|(o, _)| o.batch.proxy_id.as_str()).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| o.batch.epoch.as_str()).collect::<Vec<_>>())
     .bind(settled.iter().map(|(o, _)| o.id).collect::<Vec<_>>())
     .bind(keys.iter().map(|k| k.kind).collect::<Vec<_>>())
     .bind(keys.iter().map(|k| k.id).collect::<Vec<_>>())
