@@ -1,4 +1,5 @@
 //! Compiles the protos without a system protoc.
+#![allow(clippy::disallowed_methods, reason = "build scripts are told where to write through the environment")]
 use std::path::{Path, PathBuf};
 use std::{env, error::Error, fs};
 

@@ -159,6 +159,17 @@ async fn close(closing: &CancellationToken, servers: &mut JoinSet<Result<(), App
     }
 }
 
+/// Starts a new epoch in the configured database, and says which. A private Postgres must not be in use.
+///
+/// # Errors
+/// Whatever keeps it from the database; it is asked only once.
+pub async fn new_epoch(config: &Config) -> Result<crate::store::Head, AppError> {
+    let mut database = Database::open_once(config).await?;
+    let head = database.store().new_epoch("new-epoch").await;
+    database.close().await;
+    Ok(head?)
+}
+
 /// Cancels `stop` at the first SIGTERM or SIGINT, and `force` at the second.
 ///
 /// # Errors

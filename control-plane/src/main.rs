@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use spareline_control::app::{self, App};
-use spareline_control::cli::{self, Cli, Command, Failure, ServeFlags};
+use spareline_control::cli::{self, ApplyFlags, Cli, Command, ExportFlags, Failure, ServeFlags};
 use spareline_control::config::{Config, Sources};
 use tokio_util::sync::CancellationToken;
 
@@ -14,10 +14,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         None => serve(cli.serve),
-        Some(command) => run(command).map(|()| ExitCode::SUCCESS).or_else(|failure| {
-            complain(&failure);
-            Ok(ExitCode::from(failure.exit_code()))
-        }),
+        Some(Command::NewEpoch(flags)) => new_epoch(flags),
+        Some(Command::Apply(flags)) => Ok(call(apply(flags))),
+        Some(Command::Export(flags)) => Ok(call(export(flags))),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
         complain(&format!("{error:#}"));
@@ -59,29 +58,45 @@ fn serve(flags: ServeFlags) -> anyhow::Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-fn run(command: Command) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Failure::Internal(format!("no runtime: {why}")))?;
-    let mut out = std::io::stdout();
-    match command {
-        Command::Apply(flags) => {
-            let environment = Sources::process_environment().environment;
-            let lookup =
-                |name: &str| environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-            runtime.block_on(cli::apply(
-                cli::Apply {
-                    file: flags.file,
-                    admin: flags.admin,
-                    dry_run: flags.dry_run,
-                    prune: flags.prune,
-                    environment: &lookup,
-                },
-                &mut out,
-            ))
+fn new_epoch(flags: ServeFlags) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(flags.sources()) {
+        Ok(config) => config,
+        Err(mistakes) => {
+            complain(&mistakes);
+            return Ok(ExitCode::from(2));
         }
-        Command::Export(flags) => runtime.block_on(cli::export(cli::Export { admin: flags.admin }, &mut out)),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let head = runtime.block_on(app::new_epoch(&config)).context("no new epoch was started")?;
+    writeln!(std::io::stdout(), "epoch {} begins at revision {}", head.epoch, head.revision)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn apply(flags: ApplyFlags) -> Result<(), Failure> {
+    let environment = Sources::process_environment().environment;
+    let lookup = |name: &str| environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+    let ApplyFlags { file, admin, dry_run, prune } = flags;
+    let what = cli::Apply { file, admin, dry_run, prune, environment: &lookup };
+    cli::apply(what, &mut std::io::stdout()).await
+}
+
+async fn export(flags: ExportFlags) -> Result<(), Failure> {
+    cli::export(cli::Export { admin: flags.admin }, &mut std::io::stdout()).await
+}
+
+/// Runs a subcommand that speaks to a running control plane.
+fn call(subcommand: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(subcommand),
+        Err(why) => Err(Failure::Internal(format!("no runtime: {why}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(&failure);
+            ExitCode::from(failure.exit_code())
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl Admin {
         let key = channel_key("channel", &request.channel, &mut violations);
         violations.done()?;
         let found = self.store.channel(&key).await.map_err(of_store)?;
-        let view = view(&found);
+        let view = decide::channel_view(&found, self.now().await?);
         let credentials = found.credentials.into_iter().map(without_secret).collect();
         Ok(GetChannelResponse { channel: Some(view), credentials })
     }
@@ -116,11 +116,17 @@ impl Admin {
         };
         let page: Page<decide::Channel> =
             self.store.channels(&filter, size, &request.page_token).await.map_err(of_store)?;
+        let now = self.now().await?;
         Ok(ListChannelsResponse {
-            channels: page.items.iter().map(view).collect(),
+            channels: page.items.iter().map(|found| decide::channel_view(found, now)).collect(),
             next_page_token: page.next_page_token,
             revision: page.revision,
         })
+    }
+
+    /// By the database's clock: the one that times were written by.
+    async fn now(&self) -> Result<OffsetDateTime, Status> {
+        self.store.ping().await.map_err(of_store)
     }
 
     pub(super) async fn update(
@@ -180,11 +186,6 @@ impl Admin {
             Err(status) => Err(status),
         }
     }
-}
-
-/// A channel as operators see it.
-fn view(found: &decide::Channel) -> ChannelView {
-    decide::channel_view(found, OffsetDateTime::now_utc())
 }
 
 /// What is left out is written out, so that whoever reads it need not know.

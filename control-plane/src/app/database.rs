@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sqlx::postgres::PgConnectOptions;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -34,23 +33,24 @@ struct Private {
 impl Database {
     /// Opens it, however long that takes; `None` when stopped meanwhile.
     pub(super) async fn open(config: &Config, stop: CancellationToken) -> Result<Option<Self>, AppError> {
-        let (connect, private) = match &config.database_url {
-            Some(url) => (StoreOptions::from_url(url.expose())?.connect, None),
-            None => {
-                let dir = config.state_dir.clone();
-                let cluster = start(dir.clone()).await?;
-                let connect = cluster.options(DATABASE);
-                tracing::info!(event = "database_started", dir = %cluster.dir().display(), "a private Postgres runs");
-                (connect, Some(Private::look_after(cluster, dir)))
-            }
-        };
-        match connect_until(config, connect, stop).await {
+        let (options, private) = reach(config).await?;
+        match open_until(options, stop).await {
             Ok(Some(store)) => Ok(Some(Self { store, private })),
             other => {
-                if let Some(private) = private {
-                    private.stop().await;
-                }
+                end(private).await;
                 other.map(|_| None).map_err(AppError::from)
+            }
+        }
+    }
+
+    /// Opens it now, or not at all.
+    pub(super) async fn open_once(config: &Config) -> Result<Self, AppError> {
+        let (options, private) = reach(config).await?;
+        match open(options).await {
+            Ok(store) => Ok(Self { store, private }),
+            Err(error) => {
+                end(private).await;
+                Err(error.into())
             }
         }
     }
@@ -61,9 +61,7 @@ impl Database {
 
     pub(super) async fn close(&mut self) {
         self.store.close().await;
-        if let Some(private) = self.private.take() {
-            private.stop().await;
-        }
+        end(self.private.take()).await;
     }
 }
 
@@ -109,23 +107,40 @@ impl Private {
     }
 }
 
-async fn start(dir: PathBuf) -> Result<Cluster, PostgresError> {
-    let started = tokio::task::spawn_blocking(move || Cluster::start(&dir)).await;
-    started.unwrap_or_else(|why| Err(PostgresError::Start(why.to_string())))
-}
-
-/// Asks until the database answers. A refusal that time does not heal ends it.
-async fn connect_until(
-    config: &Config,
-    connect: PgConnectOptions,
-    stop: CancellationToken,
-) -> Result<Option<Store>, StoreError> {
+/// Where the database is; starts the private one.
+async fn reach(config: &Config) -> Result<(StoreOptions, Option<Private>), AppError> {
+    let (connect, private) = match &config.database_url {
+        Some(url) => (StoreOptions::from_url(url.expose())?.connect, None),
+        None => {
+            let dir = config.state_dir.clone();
+            let cluster = start(dir.clone()).await?;
+            let connect = cluster.options(DATABASE);
+            tracing::info!(event = "database_started", dir = %cluster.dir().display(), "a private Postgres runs");
+            (connect, Some(Private::look_after(cluster, dir)))
+        }
+    };
     let registry = config.database_connections / 2;
     let options = StoreOptions {
         registry_connections: registry,
         report_connections: config.database_connections - registry,
         ..StoreOptions::new(connect)
     };
+    Ok((options, private))
+}
+
+async fn start(dir: PathBuf) -> Result<Cluster, PostgresError> {
+    let started = tokio::task::spawn_blocking(move || Cluster::start(&dir)).await;
+    started.unwrap_or_else(|why| Err(PostgresError::Start(why.to_string())))
+}
+
+async fn end(private: Option<Private>) {
+    if let Some(private) = private {
+        private.stop().await;
+    }
+}
+
+/// Asks until the database answers. A refusal that time does not heal ends it.
+async fn open_until(options: StoreOptions, stop: CancellationToken) -> Result<Option<Store>, StoreError> {
     let mut pause = PAUSES.0;
     let mut attempts = 0_u32;
     loop {

@@ -27,6 +27,8 @@ use crate::world::{self, follow};
 
 /// Largest message that operators may send: a channel with a CA bundle and thousands of models fits.
 const ADMIN_MESSAGE: usize = 8 << 20;
+/// How often the database is asked for a sign of life.
+const PING: Duration = Duration::from_secs(2);
 
 /// What serves and works until it is told to stop.
 pub(super) struct Services {
@@ -60,7 +62,7 @@ impl Services {
         let watch = WatchService::new(store.clone(), worlds.clone(), presence.clone(), stop.clone());
         let report = ReportService::new(store.clone(), Arc::clone(&prober));
         let fleet = FleetService::new(store.clone(), worlds, presence);
-        let admin = Admin::new(store, prober as Arc<dyn Probing>);
+        let admin = Admin::new(store.clone(), prober as Arc<dyn Probing>);
 
         let (admin_health, admin_health_service) = tonic_health::server::health_reporter();
         let (data_health, data_health_service) = tonic_health::server::health_reporter();
@@ -76,6 +78,7 @@ impl Services {
         {
             data_health.set_service_status(service, ServingStatus::Serving).await;
         }
+        tasks.spawn(tell_of_database(store, admin_health.clone(), stop.clone()));
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
@@ -113,13 +116,34 @@ impl Services {
     }
 
     /// After the stop signal: watches say Goodbye, tasks end; at most `limit`.
-    pub(super) async fn end(mut self, limit: Duration) {
+    pub(super) async fn end(self, limit: Duration) {
         self.stop.cancel();
         for health in &self.health {
             health.set_service_status("", ServingStatus::NotServing).await;
         }
         if tokio::time::timeout(limit, ended(self.watch, self.tasks)).await.is_err() {
             tracing::warn!(event = "shutdown_forced", "tasks that still ran were cut off");
+        }
+    }
+}
+
+/// Operators' calls need the database: health says whether they have it. Proxies are served the last registry without.
+async fn tell_of_database(store: Store, health: HealthReporter, stop: CancellationToken) {
+    let mut serving = true;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PING) => {}
+        }
+        let answers = store.ping().await.is_ok();
+        if answers != serving && !stop.is_cancelled() {
+            serving = answers;
+            let status = if answers { ServingStatus::Serving } else { ServingStatus::NotServing };
+            for service in
+                ["", ChannelAdminServiceServer::<Admin>::NAME, PolicyAdminServiceServer::<Admin>::NAME]
+            {
+                health.set_service_status(service, status).await;
+            }
         }
     }
 }

@@ -25,6 +25,9 @@ pub enum Command {
     Apply(ApplyFlags),
     /// Writes the registry as YAML, without secrets, as `apply` accepts it.
     Export(ExportFlags),
+    /// Starts a new epoch, after a restored backup or a failover that lost commits: proxies that are ahead take the registry
+    /// as it is now, and go on serving meanwhile. Works on the database itself; takes the server's flags.
+    NewEpoch(ServeFlags),
 }
 
 /// Flags of the server.
