@@ -107,6 +107,8 @@ impl Services {
     /// Until the stop signal; a task that ends before it is a fault of ours, and ends the rest.
     pub(super) async fn stopped(&mut self) -> Result<(), AppError> {
         tokio::select! {
+            // First, as tasks end because of it.
+            biased;
             () = self.stop.cancelled() => Ok(()),
             Some(ended) = self.tasks.join_next() => {
                 self.stop.cancel();
