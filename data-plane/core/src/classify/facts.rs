@@ -11,6 +11,9 @@ use super::hints;
 use super::json::{Cursor, Raw, Value};
 use super::redact::cut;
 
+/// Most of a message that is read, in bytes as written: nobody puts a code or a wait behind that.
+const MESSAGE: usize = 4096;
+
 /// A body that has more codes than this means none of them.
 const MOST_CODES: usize = 32;
 
@@ -120,7 +123,7 @@ impl Facts {
                     self.top(cursor, &mut found);
                 }
             }
-            Value::Str(raw) => found.push(Rank::Error, raw.text().into_owned()),
+            Value::Str(raw) => found.push(Rank::Error, raw.start(MESSAGE).text().into_owned()),
             _ => {}
         }
         for text in found.sorted() {
@@ -163,7 +166,7 @@ impl Facts {
                 b"error" | b"Error" => match cursor.value() {
                     Value::Object => self.error(cursor, found, Place::Error, 0),
                     Value::Str(raw) => {
-                        let text = raw.text();
+                        let text = raw.start(MESSAGE).text();
                         if text.len() <= 64 && !text.contains(' ') {
                             self.word(&text);
                         }
@@ -177,7 +180,9 @@ impl Facts {
                         while cursor.item() {
                             match cursor.value() {
                                 Value::Object if first => self.error(cursor, found, Place::Errors, 0),
-                                Value::Str(raw) if first => found.push(Rank::Error, raw.text().into_owned()),
+                                Value::Str(raw) if first => {
+                                    found.push(Rank::Error, raw.start(MESSAGE).text().into_owned())
+                                }
                                 value => cursor.finish(value),
                             }
                             first = false;
@@ -187,7 +192,7 @@ impl Facts {
                 },
                 b"detail" => match cursor.value() {
                     Value::Object => self.error(cursor, found, Place::Top, 0),
-                    Value::Str(raw) => found.push(Rank::Detail, raw.text().into_owned()),
+                    Value::Str(raw) => found.push(Rank::Detail, raw.start(MESSAGE).text().into_owned()),
                     value => {
                         self.validation |= value == Value::Array;
                         cursor.finish(value);
@@ -205,7 +210,6 @@ impl Facts {
                 b"message" | b"Message" | b"msg" | b"error_msg" | b"error_message" | b"errorMessage"
                 | b"error_description" => text(cursor, found, Rank::Message),
                 b"title" | b"statusText" => text(cursor, found, Rank::Title),
-                b"metadata" => self.metadata(cursor),
                 b"param" => self.param(cursor),
                 _ => self.other(key, cursor),
             }
@@ -219,7 +223,7 @@ impl Facts {
                 b"message" | b"Message" | b"msg" | b"Msg" | b"detail" => text(cursor, found, Rank::Error),
                 b"error" => match cursor.value() {
                     Value::Object if depth < 2 => self.error(cursor, found, place, depth + 1),
-                    Value::Str(raw) => found.push(Rank::Error, raw.text().into_owned()),
+                    Value::Str(raw) => found.push(Rank::Error, raw.start(MESSAGE).text().into_owned()),
                     value => cursor.finish(value),
                 },
                 b"code" | b"Code" | b"type" | b"status" | b"reason" | b"error_type" | b"errorType"
@@ -318,7 +322,7 @@ impl Facts {
                 b"raw" => {
                     self.aggregated = true;
                     match cursor.value() {
-                        Value::Str(raw) => self.quoted = Some(raw.text().into_owned()),
+                        Value::Str(raw) => self.quoted = Some(raw.start(MESSAGE).text().into_owned()),
                         value => cursor.finish(value),
                     }
                 }
@@ -506,7 +510,7 @@ impl Messages {
 
 fn text(cursor: &mut Cursor<'_>, found: &mut Messages, rank: Rank) {
     if let Value::Str(raw) = scalar(cursor) {
-        found.push(rank, raw.text().into_owned());
+        found.push(rank, raw.start(MESSAGE).text().into_owned());
     }
 }
 
@@ -518,6 +522,9 @@ fn scalar<'a>(cursor: &mut Cursor<'a>) -> Value<'a> {
 }
 
 fn short(text: &str) -> String {
+    if text.len() <= 128 && !text.bytes().any(|byte| byte.is_ascii_control()) {
+        return text.to_owned();
+    }
     let mut text = text.chars().filter(|c| !c.is_control()).take(128).collect();
     cut(&mut text, 128);
     text
@@ -525,5 +532,12 @@ fn short(text: &str) -> String {
 
 /// A code without case and punctuation: `invalid_api_key`, `InvalidApiKey` and `INVALID-API-KEY` are one.
 pub(super) fn normalise(code: &str) -> String {
+    if code.is_ascii() {
+        let plain =
+            code.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| char::from(byte.to_ascii_lowercase()));
+        let mut out = String::with_capacity(code.len());
+        out.extend(plain);
+        return out;
+    }
     code.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
 }

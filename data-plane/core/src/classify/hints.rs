@@ -130,27 +130,44 @@ const BEFORE: &[&str] = &[
 
 /// The first wait in a message: "try again in 9m38.016s", "retry after 7 seconds".
 pub(super) fn in_text(message: &str) -> Option<(f64, String)> {
-    if !message.bytes().any(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let lower = message.to_ascii_lowercase();
-    let mut first: Option<(usize, &str)> = None;
-    for phrase in BEFORE {
-        for at in memchr::memmem::find_iter(lower.as_bytes(), phrase.as_bytes()) {
-            let rest = lower.get(at + phrase.len()..).unwrap_or_default();
-            let rest = rest.strip_prefix("about ").or_else(|| rest.strip_prefix("for ")).unwrap_or(rest);
-            if rest.starts_with(|c: char| c.is_ascii_digit()) && first.is_none_or(|(known, _)| at < known) {
-                first = Some((at, rest));
+    let bytes = message.as_bytes();
+    let mut from = 0;
+    while let Some(found) = bytes.get(from..).and_then(|rest| rest.iter().position(u8::is_ascii_digit)) {
+        let at = from + found;
+        if let Some(start) = announced(message, at) {
+            let tail = message
+                .get(at..at + 64)
+                .or_else(|| message.get(at..))
+                .unwrap_or_default()
+                .to_ascii_lowercase();
+            if let Some((seconds, used)) = spoken(&tail) {
+                return Some((seconds, message.get(start..at + used).unwrap_or_default().to_owned()));
             }
         }
-    }
-    if let Some((at, rest)) = first
-        && let Some((seconds, used)) = spoken(rest)
-    {
-        let end = lower.len() - rest.len() + used;
-        return Some((seconds, message.get(at..end).unwrap_or_default().to_owned()));
+        from =
+            at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count();
     }
     chinese(message)
+}
+
+/// Where the announcement of a wait begins that ends right before `at`.
+fn announced(message: &str, at: usize) -> Option<usize> {
+    // in, after, for, wait, about
+    let before = message.as_bytes().get(at.checked_sub(2)?..at)?;
+    if !matches!(before, [b'n' | b'r' | b't' | b'N' | b'R' | b'T', b' ']) {
+        return None;
+    }
+    let mut start = at.saturating_sub(24);
+    while !message.is_char_boundary(start) {
+        start += 1;
+    }
+    let before = message.get(start..at)?.to_ascii_lowercase();
+    let before = before.strip_suffix("about ").unwrap_or(&before);
+    let bare = before.strip_suffix("for ").unwrap_or(before);
+    [before, bare].iter().find_map(|text| {
+        let phrase = BEFORE.iter().find(|phrase| text.ends_with(*phrase))?;
+        Some(start + text.len() - phrase.len())
+    })
 }
 
 /// 请在 30 秒后重试
@@ -237,3 +254,6 @@ fn rfc3339(text: &str) -> Option<f64> {
     let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
     Some(seconds as f64)
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,3 +32,6 @@ fn read<'a>(decoder: impl Read, limit: usize) -> (Cow<'a, [u8]>, bool) {
     out.truncate(limit);
     (Cow::Owned(out), cut)
 }
+
+#[cfg(test)]
+mod tests;

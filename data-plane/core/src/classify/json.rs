@@ -35,7 +35,6 @@ pub(super) enum Value<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw<'a> {
     bytes: &'a [u8],
-    escaped: bool,
 }
 
 // === impl Cursor ===
@@ -171,7 +170,9 @@ impl<'a> Cursor<'a> {
     fn leave(&mut self, close: u8) {
         self.fresh = false;
         let mut stack = vec![close];
-        while let Some(&byte) = self.bytes.get(self.at) {
+        loop {
+            self.at += plain_run(self.bytes.get(self.at..).unwrap_or_default());
+            let Some(&byte) = self.bytes.get(self.at) else { break };
             self.at += 1;
             match byte {
                 b'"' => {
@@ -200,20 +201,18 @@ impl<'a> Cursor<'a> {
     /// From behind the opening quote to behind the closing one; what is there when the text ends before that.
     fn string(&mut self) -> Raw<'a> {
         let start = self.at;
-        let mut escaped = false;
-        while let Some(found) = self.bytes.get(self.at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        while let Some(found) = self.bytes.get(self.at..).and_then(quote_or_escape) {
             self.at += found;
             if self.bytes.get(self.at) == Some(&b'"') {
                 let bytes = self.bytes.get(start..self.at).unwrap_or_default();
                 self.at += 1;
-                return Raw { bytes, escaped };
+                return Raw { bytes };
             }
-            escaped = true;
             self.at += 2;
         }
         self.at = self.bytes.len();
         self.fail();
-        Raw { bytes: self.bytes.get(start..).unwrap_or_default(), escaped }
+        Raw { bytes: self.bytes.get(start..).unwrap_or_default() }
     }
 
     fn word(&mut self, word: &[u8], value: Value<'a>) -> Value<'a> {
@@ -262,23 +261,94 @@ impl<'a> Raw<'a> {
         self.bytes
     }
 
+    /// At most `limit` bytes of it, as written; a container in a string is never cut.
+    pub(super) fn start(self, limit: usize) -> Self {
+        match self.bytes.get(..limit) {
+            Some(bytes) if !matches!(self.bytes.trim_ascii_start().first(), Some(b'{' | b'[')) => {
+                // Not in the middle of an escape.
+                let end = bytes.len()
+                    - bytes.iter().rev().take(12).position(|byte| *byte == b'\\').map_or(0, |at| at + 1);
+                Self { bytes: bytes.get(..end).unwrap_or(bytes) }
+            }
+            _ => self,
+        }
+    }
+
     /// Decoded; bad escapes and bad UTF-8 become the replacement character.
     pub(super) fn text(self) -> Cow<'a, str> {
-        if self.escaped { Cow::Owned(unescape(self.bytes)) } else { String::from_utf8_lossy(self.bytes) }
+        if memchr::memchr(b'\\', self.bytes).is_some() {
+            Cow::Owned(unescape(self.bytes))
+        } else {
+            String::from_utf8_lossy(self.bytes)
+        }
     }
+}
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// Marks the bytes of `word` that equal `byte`; the lowest mark is always right.
+fn equal(word: u64, byte: u8) -> u64 {
+    let differ = word ^ (LOW * u64::from(byte));
+    differ.wrapping_sub(LOW) & !differ & HIGH
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Where the next quote or backslash is. Short strings are the rule: eight bytes at a time before a call out.
+fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    for at in [0, 8, 16, 24] {
+        let Some(word) = word_at(bytes, at) else { break };
+        let marks = equal(word, b'"') | equal(word, b'\\');
+        if marks != 0 {
+            return Some(at + marks.trailing_zeros() as usize / 8);
+        }
+    }
+    memchr2(b'"', b'\\', bytes)
+}
+
+/// How many bytes at the start are neither quotes nor brackets.
+fn plain_run(bytes: &[u8]) -> usize {
+    const STEP: usize = 32;
+    let special = |byte: u8| (byte | 0x20 == b'{') | (byte | 0x20 == b'}') | (byte == b'"');
+    for at in [0, 8, 16, 24] {
+        let Some(word) = word_at(bytes, at) else { break };
+        let folded = word | (LOW * 0x20);
+        let marks = equal(word, b'"') | equal(folded, b'{') | equal(folded, b'}');
+        if marks != 0 {
+            return at + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    let mut at = 0;
+    for chunk in bytes.chunks_exact(STEP) {
+        // No early exit, so that this becomes a few vector instructions.
+        if chunk.iter().fold(false, |any, byte| any | special(*byte)) {
+            break;
+        }
+        at += STEP;
+    }
+    at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| !special(**byte)).count()
 }
 
 fn unescape(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some(found) = memchr::memchr(b'\\', rest) {
-        let (plain, tail) = rest.split_at(found);
-        out.extend_from_slice(plain);
-        let (decoded, used) = escape(tail);
-        out.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
-        rest = tail.get(used..).unwrap_or_default();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if byte != b'\\' {
+            out.push(byte);
+            at += 1;
+            continue;
+        }
+        let (decoded, used) = escape(bytes.get(at..).unwrap_or_default());
+        if decoded.is_ascii() {
+            out.push(decoded as u8);
+        } else {
+            out.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        at += used;
     }
-    out.extend_from_slice(rest);
     match String::from_utf8(out) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -314,3 +384,6 @@ fn hex4(digits: Option<&[u8]>) -> Option<u32> {
     let text = std::str::from_utf8(digits?).ok()?;
     u32::from_str_radix(text, 16).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,15 +152,25 @@ fn scope(class: Class, facts: &Facts, _effective: u16) -> Scope {
 }
 
 fn names_model(facts: &Facts) -> bool {
-    const WORDS: &[&str] = &["model", "token", "tpm", "tier", "模型"];
-    let named = |text: &str| {
-        let lower = text.to_ascii_lowercase();
-        WORDS.iter().any(|word| lower.contains(word))
-    };
     facts.per_model
         || facts.quoted.is_some()
-        || facts.codes.iter().any(|code| named(&code.text))
-        || facts.messages.iter().take(2).any(|message| named(message.get(..400).unwrap_or(message)))
+        || facts.codes.iter().any(|code| names_limit(&code.text))
+        || facts.messages.iter().take(2).any(|message| names_limit(message))
+}
+
+/// Whether the start of `text` has a word for a model, tokens or a tier in it.
+fn names_limit(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let bytes = bytes.get(..400).unwrap_or(bytes);
+    let at = |at: usize, word: &[u8]| {
+        bytes.get(at..at + word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word))
+    };
+    bytes.iter().enumerate().any(|(start, byte)| match byte {
+        b'm' | b'M' => at(start, b"model"),
+        b't' | b'T' => at(start, b"token") || at(start, b"tpm") || at(start, b"tier"),
+        0xE6 => at(start, "模型".as_bytes()),
+        _ => false,
+    })
 }
 
 fn kind(class: Class, status: u16) -> EvidenceKind {

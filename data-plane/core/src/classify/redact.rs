@@ -17,14 +17,13 @@ const PREFIXES: &[&str] = &[
 pub(super) fn excerpt(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(EXCERPT));
     let mut after_bearer = false;
-    for word in message
-        .split_inclusive([' ', '\n', '\r', '\t', '"', '\'', '`', '<', '>', '(', ')', '[', ']', ',', ';'])
-    {
-        if out.len() >= EXCERPT {
-            break;
-        }
-        let core = word.trim_end_matches(|c: char| !c.is_alphanumeric() && !"*-_=+/".contains(c));
-        let (core, tail) = word.split_at(core.len());
+    let mut rest = message;
+    while !rest.is_empty() && out.len() < EXCERPT {
+        let end = rest.bytes().position(parts).map_or(rest.len(), |at| at + 1);
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        let core = word.len() - word.bytes().rev().take_while(|byte| closes(*byte)).count();
+        let (core, tail) = word.split_at(core);
         let bearer = core.eq_ignore_ascii_case("bearer");
         if after_bearer && core.len() >= 4 {
             out.push_str(HIDDEN);
@@ -32,11 +31,39 @@ pub(super) fn excerpt(message: &str) -> String {
             push_word(&mut out, core);
         }
         after_bearer = bearer || (after_bearer && core.is_empty());
-        out.extend(tail.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        for byte in tail.bytes() {
+            out.push(if byte.is_ascii_control() { ' ' } else { char::from(byte) });
+        }
     }
     cut(&mut out, EXCERPT);
     out.truncate(out.trim_end().len());
     out
+}
+
+/// Where words end.
+fn parts(byte: u8) -> bool {
+    matches!(
+        byte,
+        b' ' | b'\n'
+            | b'\r'
+            | b'\t'
+            | b'"'
+            | b'\''
+            | b'`'
+            | b'<'
+            | b'>'
+            | b'('
+            | b')'
+            | b'['
+            | b']'
+            | b','
+            | b';'
+    )
+}
+
+/// What at the end of a word does not belong to it.
+fn closes(byte: u8) -> bool {
+    byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"*-_=+/".contains(&byte)
 }
 
 /// At most `limit` bytes of `text`, ending at a character.
@@ -51,24 +78,18 @@ pub(super) fn cut(text: &mut String, limit: usize) {
 }
 
 fn push_word(out: &mut String, word: &str) {
-    if let Some(at) = word.find("://") {
-        let end = word.find(['?', '#']).unwrap_or(word.len());
-        let (url, query) = word.split_at(end);
-        let host = url.get(at + 3..).unwrap_or_default();
-        match host.split_once('@') {
-            Some((_, host)) => {
-                out.push_str(url.get(..at + 3).unwrap_or_default());
-                out.push_str(host);
-            }
-            None => out.push_str(url),
-        }
-        // A fragment is part of the page; a query may hold a key.
-        if query.starts_with('#') && !query.contains(['?', '=', '&']) {
-            out.push_str(query);
-        } else if !query.is_empty() {
-            out.push('?');
-            out.push_str(HIDDEN);
-        }
+    let has = |wanted: u8| word.as_bytes().contains(&wanted);
+    // Most words are words.
+    let suspect =
+        word.len() >= 16 || word.bytes().any(|byte| matches!(byte, b'-' | b'_' | b':' | b'=' | b'@' | b'*'));
+    if !suspect && !word.bytes().any(|byte| byte.is_ascii_control()) {
+        out.push_str(word);
+        return;
+    }
+    if has(b':')
+        && let Some(at) = word.find("://")
+    {
+        push_url(out, word, at + 3);
         return;
     }
     // `key=VALUE` and `key:VALUE` hide the value only.
@@ -81,9 +102,29 @@ fn push_word(out: &mut String, word: &str) {
         }
     }
     if is_secret(word) || is_email(word) {
-        out.push_str(HIDDEN)
+        out.push_str(HIDDEN);
     } else {
-        out.extend(word.chars().filter(|c| !c.is_control()))
+        out.extend(word.chars().filter(|c| !c.is_control()));
+    }
+}
+
+/// A URL without user, password and query; `host` is where its authority begins.
+fn push_url(out: &mut String, word: &str, host: usize) {
+    let end = word.find(['?', '#']).unwrap_or(word.len());
+    let (url, query) = word.split_at(end);
+    let (scheme, rest) = url.split_at(host.min(end));
+    let rest = rest.split_once('@').map_or(rest, |(_, rest)| rest);
+    out.push_str(scheme);
+    for (at, part) in rest.split('/').enumerate() {
+        out.push_str(if at == 0 { "" } else { "/" });
+        out.push_str(if at > 0 && is_secret(part) { HIDDEN } else { part });
+    }
+    // A fragment is part of the page; a query may hold a key.
+    if query.starts_with('#') && !query.contains(['?', '=', '&']) {
+        out.push_str(query);
+    } else if !query.is_empty() {
+        out.push('?');
+        out.push_str(HIDDEN);
     }
 }
 
@@ -107,3 +148,6 @@ fn is_random(part: &str) -> bool {
         && part.bytes().any(|b| b.is_ascii_digit())
         && part.bytes().any(|b| b.is_ascii_alphabetic())
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ mod words;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::facts::{Facts, Place, Shape, normalise};
+use super::facts::{Code, Facts, Place, Shape, normalise};
 use crate::words::{Cause, Class};
 
 /// One rule.
@@ -104,9 +104,22 @@ struct Index {
     /// Starts and ends of codes.
     affixes: Vec<(Affix, usize, usize)>,
     /// Phrases by their first byte in lower case; those that begin with a wildcard under 0.
-    starts: Vec<Vec<(&'static str, usize, usize)>>,
+    starts: Vec<Vec<(Vec<Part>, usize, usize)>>,
     word_sets: Vec<usize>,
     functions: Vec<(usize, fn(&Facts, u16) -> bool)>,
+}
+
+/// A part of a phrase.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// These bytes, in any ASCII case.
+    Text(&'static str),
+    /// One word or quoted name.
+    Name,
+    /// Up to 80 bytes, then these.
+    Upto(&'static str),
+    /// Nothing more.
+    End,
 }
 
 enum Affix {
@@ -122,61 +135,90 @@ fn index() -> &'static Index {
 /// Every rule that claims `facts` under `status`, the winner first.
 pub(super) fn hits(facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
     let index = index();
-    let mut hits: Vec<Hit> = Vec::with_capacity(8);
-    let mut claim = |(rule, entry): (usize, usize), code: Option<usize>| {
-        if index.rules.get(rule).is_some_and(|found| found.applies(vendor, status)) {
-            hits.push(Hit { rule, entry, code });
-        }
-    };
+    let mut hits = Hits { index, vendor, status, found: Vec::with_capacity(8) };
     for (at, code) in facts.codes.iter().enumerate() {
         if code.place == Place::Word {
-            let plain = normalise(&code.text);
-            index.words.get(&plain).into_iter().flatten().for_each(|found| claim(*found, Some(at)));
-            for (affix, rule, entry) in &index.affixes {
-                let matched = match affix {
-                    Affix::Start(start) => plain.starts_with(start.as_str()),
-                    Affix::End(end) => plain.ends_with(end.as_str()),
-                };
-                if matched {
-                    claim((*rule, *entry), Some(at));
-                }
-            }
-            let parts = words::split(&code.text);
-            for rule in &index.word_sets {
-                let Some(Find::Words(sets)) = index.rules.get(*rule).map(|rule| &rule.find) else { continue };
-                if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
-                    claim((*rule, 0), Some(at));
-                }
-            }
-        } else {
-            let found = index.numbers.get(&(code.place, code.text.as_str()));
-            found.into_iter().flatten().for_each(|found| claim(*found, Some(at)));
+            hits.word(code, at);
+        } else if let Some(found) = index.numbers.get(&(code.place, code.text.as_str())) {
+            found.iter().for_each(|(rule, entry)| hits.claim(*rule, *entry, Some(at)));
         }
     }
     if facts.shape != Shape::Html {
-        for message in facts.messages.iter().take(4) {
-            let message = message.trim_start();
-            let first = message.as_bytes().first().map_or(0, u8::to_ascii_lowercase);
-            for bucket in [first, 0] {
-                for (pattern, rule, entry) in index.starts.get(usize::from(bucket)).into_iter().flatten() {
-                    if starts(message, pattern) {
-                        claim((*rule, *entry), None);
-                    }
-                }
-                if first == 0 {
-                    break;
-                }
+        facts.messages.iter().take(4).for_each(|message| hits.message(message.trim_start()));
+    }
+    for (rule, function) in &index.functions {
+        if hits.applies(*rule) && function(facts, status) {
+            hits.claim(*rule, 0, None);
+        }
+    }
+    let mut found = hits.found;
+    found.sort_unstable();
+    found.dedup_by_key(|hit| hit.rule);
+    found
+}
+
+struct Hits<'a> {
+    index: &'static Index,
+    vendor: Option<&'a str>,
+    status: u16,
+    found: Vec<Hit>,
+}
+
+impl Hits<'_> {
+    fn applies(&self, rule: usize) -> bool {
+        self.index.rules.get(rule).is_some_and(|rule| rule.applies(self.vendor, self.status))
+    }
+
+    fn claim(&mut self, rule: usize, entry: usize, code: Option<usize>) {
+        if self.applies(rule) {
+            self.found.push(Hit { rule, entry, code });
+        }
+    }
+
+    fn word(&mut self, code: &Code, at: usize) {
+        let plain = normalise(&code.text);
+        let mut listed = false;
+        for (rule, entry) in self.index.words.get(&plain).into_iter().flatten() {
+            listed = true;
+            self.claim(*rule, *entry, Some(at));
+        }
+        for (affix, rule, entry) in &self.index.affixes {
+            let matched = match affix {
+                Affix::Start(start) => plain.starts_with(start.as_str()),
+                Affix::End(end) => plain.ends_with(end.as_str()),
+            };
+            if matched {
+                listed = true;
+                self.claim(*rule, *entry, Some(at));
+            }
+        }
+        if listed || words::NEUTRAL.contains(&plain.as_str()) {
+            return;
+        }
+        let parts = words::split(&code.text);
+        for rule in &self.index.word_sets {
+            let Some(Find::Words(sets)) = self.index.rules.get(*rule).map(|rule| &rule.find) else {
+                continue;
+            };
+            if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
+                self.claim(*rule, 0, Some(at));
             }
         }
     }
-    for (rule, function) in &index.functions {
-        if function(facts, status) {
-            claim((*rule, 0), None);
+
+    fn message(&mut self, message: &str) {
+        let first = message.as_bytes().first().map_or(0, u8::to_ascii_lowercase);
+        for bucket in [usize::from(first), 0] {
+            for (phrase, rule, entry) in self.index.starts.get(bucket).into_iter().flatten() {
+                if starts(message, phrase) {
+                    self.claim(*rule, *entry, None);
+                }
+            }
+            if bucket == 0 {
+                break;
+            }
         }
     }
-    hits.sort_unstable();
-    hits.dedup_by_key(|hit| hit.rule);
-    hits
 }
 
 // === impl Find ===
@@ -248,7 +290,7 @@ impl Index {
                         pattern.bytes().next().map_or(0, |byte| byte.to_ascii_lowercase())
                     };
                     if let Some(bucket) = self.starts.get_mut(usize::from(first)) {
-                        bucket.push((pattern, at, entry));
+                        bucket.push((parts(pattern), at, entry));
                     }
                 }
             }
@@ -278,39 +320,63 @@ fn order(rule: &Rule) -> u8 {
     }
 }
 
-/// Whether `message` begins as `pattern` says.
-pub(super) fn starts(message: &str, pattern: &str) -> bool {
-    let (mut text, mut pattern) = (message, pattern);
-    loop {
-        let literal = pattern.find(['*', '…', '$']).unwrap_or(pattern.len());
-        let (part, rest) = pattern.split_at(literal);
-        let Some(after) = strip(text, part) else { return false };
-        text = after;
-        let mut chars = rest.chars();
-        let wild = chars.next();
-        pattern = chars.as_str();
-        match wild {
-            None => return true,
-            Some('$') => return text.trim_end_matches(['.', ' ', '\n', '!', '。']).is_empty(),
-            Some('*') => text = text.get(name(text)..).unwrap_or_default(),
-            Some(_) => {
-                let next =
-                    pattern.get(..pattern.find(['*', '…', '$']).unwrap_or(pattern.len())).unwrap_or_default();
-                let reach = (0..=text.len().min(80)).filter(|at| text.is_char_boundary(*at));
-                let Some(at) =
-                    reach.into_iter().find(|at| text.get(*at..).is_some_and(|t| strip(t, next).is_some()))
-                else {
-                    return false;
-                };
-                text = text.get(at..).unwrap_or_default();
+/// A phrase taken apart.
+fn parts(pattern: &'static str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        let tail = rest.get(first.len_utf8()..).unwrap_or_default();
+        let literal = |text: &'static str| text.split_at(text.find(['*', '…', '$']).unwrap_or(text.len()));
+        match first {
+            '*' => {
+                parts.push(Part::Name);
+                rest = tail;
+            }
+            '$' => {
+                parts.push(Part::End);
+                rest = tail;
+            }
+            '…' => {
+                let (text, after) = literal(tail);
+                parts.push(Part::Upto(text));
+                rest = after;
+            }
+            _ => {
+                let (text, after) = literal(rest);
+                parts.push(Part::Text(text));
+                rest = after;
             }
         }
     }
+    parts
+}
+
+/// Whether `message` begins as the phrase says.
+fn starts(message: &str, parts: &[Part]) -> bool {
+    let mut text = message;
+    for part in parts {
+        text = match part {
+            Part::Text(literal) => match strip(text, literal) {
+                Some(rest) => rest,
+                None => return false,
+            },
+            Part::Name => text.get(name(text)..).unwrap_or_default(),
+            Part::Upto(literal) => {
+                let reach = text.as_bytes().get(..80 + literal.len()).unwrap_or(text.as_bytes());
+                match memchr::memmem::find(reach, literal.as_bytes()) {
+                    Some(at) => text.get(at + literal.len()..).unwrap_or_default(),
+                    None => return false,
+                }
+            }
+            Part::End => return text.trim_end_matches(['.', ' ', '\n', '!', '。']).is_empty(),
+        };
+    }
+    true
 }
 
 fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
-    let start = text.get(..prefix.len())?;
-    if start.eq_ignore_ascii_case(prefix) { text.get(prefix.len()..) } else { None }
+    let start = text.as_bytes().get(..prefix.len())?;
+    if start.eq_ignore_ascii_case(prefix.as_bytes()) { text.get(prefix.len()..) } else { None }
 }
 
 /// The length of one word, or of one name in quotes or brackets, at most 200 bytes.

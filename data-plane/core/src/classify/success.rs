@@ -39,7 +39,7 @@ pub(super) fn outline(body: &[u8]) -> Outline {
         value => cursor.finish(value),
     }
     let whole = !cursor.broken() && cursor.at_end();
-    let error = seen.certain || ((seen.error || seen.failed) && !seen.content);
+    let error = seen.certain || ((seen.error || seen.failed) && !holds_content(body));
     Outline { whole, object: first == Value::Object, error, no_choices: seen.no_choices }
 }
 
@@ -51,7 +51,6 @@ struct Seen {
     failed: bool,
     /// The type itself says so.
     certain: bool,
-    content: bool,
     no_choices: bool,
 }
 
@@ -107,13 +106,7 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                     _ => false,
                 };
                 seen.no_choices |= empty;
-                if !empty {
-                    seen.content |= content(cursor, value);
-                }
-            }
-            b"candidates" | b"content" | b"output" | b"data" | b"delta" => {
-                let value = cursor.value();
-                seen.content |= content(cursor, value);
+                cursor.finish(value);
             }
             _ => cursor.skip(),
         }
@@ -156,10 +149,24 @@ fn has_error(cursor: &mut Cursor<'_>) -> bool {
     found
 }
 
-/// Whether `value`, just read, holds anything a model made: a non-empty string in a place for text, or tool calls.
-/// Stops looking at the first, and below eight levels.
-fn content(cursor: &mut Cursor<'_>, value: Value<'_>) -> bool {
-    look(cursor, value, 0)
+/// Whether there is anything a model made beside an error: a non-empty string in a place for text, tool calls, vectors.
+/// Read only where an error was found.
+fn holds_content(body: &[u8]) -> bool {
+    let mut cursor = Cursor::new(body);
+    if cursor.value() != Value::Object {
+        return false;
+    }
+    let mut found = false;
+    while let Some(key) = cursor.key() {
+        match key.plain() {
+            b"choices" | b"candidates" | b"content" | b"output" | b"data" | b"delta" => {
+                let value = cursor.value();
+                found |= look(&mut cursor, value, 0);
+            }
+            _ => cursor.skip(),
+        }
+    }
+    found
 }
 
 fn look(cursor: &mut Cursor<'_>, value: Value<'_>, depth: u8) -> bool {
@@ -223,3 +230,6 @@ fn scalar<'a>(cursor: &mut Cursor<'a>) -> Value<'a> {
 pub(super) fn needs_choices(endpoint: Option<Endpoint>) -> bool {
     matches!(endpoint, Some(Endpoint::ChatCompletions | Endpoint::Completions))
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ pub(super) fn of_host(host: &str) -> Option<&'static str> {
         (before.is_empty() || before.ends_with('.') || before.ends_with('-')).then_some(*family)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -136,6 +136,28 @@ pub(super) static RULES: &[Rule] = &[
     .on(&[(0, 412), (414, 599)]),
 ];
 
+/// Words that say nothing about what is wrong; not worth taking apart.
+pub(super) const NEUTRAL: &[&str] = &[
+    "invalidrequesterror",
+    "invalidrequest",
+    "badrequest",
+    "badrequesterror",
+    "tokens",
+    "requests",
+    "newapierror",
+    "oneapierror",
+    "validationerror",
+    "forbidden",
+    "unauthorized",
+    "permissiondenied",
+    "permissionerror",
+    "accessdenied",
+    "invalidargument",
+    "failedprecondition",
+    "upstreamerror",
+    "unknownerror",
+];
+
 /// The words of a code, in lower case: at punctuation and where capitals begin.
 pub(super) fn split(code: &str) -> Vec<String> {
     // Sentences are not codes.
