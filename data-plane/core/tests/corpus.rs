@@ -58,7 +58,7 @@ fn part1_a_code_decides_whatever_the_message() {
 
 #[test]
 fn part1_no_rule_copies_a_body() {
-    let bodies: Vec<String> = all().into_iter().map(|case| case.body).collect();
+    let bodies: Vec<String> = case::recorded().into_iter().map(|case| case.body).collect();
     for text in Rules::builtin_texts().filter(|text| text.len() > 60) {
         assert!(
             !bodies.iter().any(|body| body.contains(text)),

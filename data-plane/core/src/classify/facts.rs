@@ -504,6 +504,10 @@ impl Messages {
 
     fn sorted(mut self) -> impl Iterator<Item = String> {
         self.0.sort_by_key(|(rank, _)| *rank);
+        // "Not Found" above a detail is only the status again.
+        if self.0.first().is_some_and(|(rank, _)| *rank != Rank::Title) {
+            self.0.retain(|(rank, _)| *rank != Rank::Title);
+        }
         self.0.into_iter().map(|(_, text)| text)
     }
 }

@@ -50,7 +50,6 @@ pub(super) static RULES: &[Rule] = &[
             "unknown_url",
             "invalid_url_path",
             "url.not_found",
-            "endpoint_not_found",
             "route_not_found",
             "not_supported_error",
         ]),

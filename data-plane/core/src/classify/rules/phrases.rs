@@ -257,7 +257,7 @@ pub(super) static RULES: &[Rule] = &[
             "Could not resolve the foundation model",
             "models/* is not found",
             "Publisher Model",
-            "Function * Not found for account",
+            "Function *: Not found for account",
             "Operation not allowed$",
             "当前分组…无可用渠道",
             "分组…无可用渠道",
@@ -300,7 +300,7 @@ pub(super) static RULES: &[Rule] = &[
         Find::Start(&[
             "auth_unavailable:",
             "no auth available",
-            "Function id * DEGRADED function",
+            "Function id *: DEGRADED function",
             "Overloaded$",
             "Model is overloaded",
             "The model is overloaded",
