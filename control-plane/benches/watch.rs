@@ -3,7 +3,14 @@
 //! `cargo bench -p spareline-control --bench watch -- [watchers] [not reading] [commits]` (200, 20, 100) prints the figures.
 //! The control plane runs in this process over a throwaway Postgres; the watchers are a second process, each with a socket of
 //! its own. Those that do not read stop taking bytes from their socket after the snapshot, and go on once all is committed.
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+#![allow(
+    missing_docs,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods
+)]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +21,7 @@ use spareline_control::postgres::TestDatabase;
 use spareline_control::store::{Store, StoreError};
 use spareline_control::watch::{Presence, WatchService};
 use spareline_control::world;
-use spareline_core::{ChannelId, Subject};
+use spareline_core::{ChannelId, Revision, Subject};
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::dataplane::v1::registry_watch_service_client::RegistryWatchServiceClient;
 use spareline_proto::dataplane::v1::watch_request::Message as Say;
@@ -60,8 +67,8 @@ async fn control(args: &[String]) {
     let stop = CancellationToken::new();
     let (publisher, worlds) = world::channel();
     tokio::spawn(world::follow(store.clone(), publisher, stop.clone()));
-    let subject = seed(&store).await;
-    worlds.ready().await.unwrap();
+    let (subject, revision) = seed(&store).await;
+    worlds.at_least(revision, Duration::from_secs(10)).await.unwrap();
     let presence = Presence::new("bench");
     tokio::spawn(presence.clone().run(store.clone(), stop.clone()));
     let service = WatchService::new(store.clone(), worlds, presence.clone(), stop.clone());
@@ -117,7 +124,10 @@ async fn control(args: &[String]) {
     latencies.sort_unstable();
     let ms = |us: u128| us as f64 / 1000.0;
     let at = |share: f64| ms(latencies[((latencies.len() - 1) as f64 * share) as usize]);
-    println!("{watchers} watchers, {stalled} of them not reading, {commits} commits, {} sightings", latencies.len());
+    println!(
+        "{watchers} watchers, {stalled} of them not reading, {commits} commits, {} sightings",
+        latencies.len()
+    );
     println!("commit to watcher: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", at(0.5), at(0.99), at(1.0));
     println!(
         "resident memory: {before} KiB before, {connected} KiB with all connected ({:.1} KiB each), {after} KiB after the commits",
@@ -126,12 +136,16 @@ async fn control(args: &[String]) {
     if !caught_up.is_empty() {
         let frames = caught_up.iter().map(|(frames, _)| *frames).max().unwrap();
         let last = caught_up.iter().map(|(_, us)| *us).max().unwrap();
-        println!("those that read again: {} of {stalled} caught up, at most {frames} frame(s), within {:.1} ms", caught_up.len(), ms(last));
+        println!(
+            "those that read again: {} of {stalled} caught up, at most {frames} frame(s), within {:.1} ms",
+            caught_up.len(),
+            ms(last)
+        );
     }
     stop.cancel();
 }
 
-async fn seed(store: &Store) -> Subject {
+async fn seed(store: &Store) -> (Subject, Revision) {
     let channel = pb::Channel {
         name: "bench".into(),
         provider: "openai_compatible".into(),
@@ -141,9 +155,11 @@ async fn seed(store: &Store) -> Subject {
         ..Default::default()
     };
     let keys = vec!["sk-bench".to_owned()];
-    let work = store
-        .write::<_, StoreError>("bench", move |tx| Box::pin(async move { tx.create_channel(channel, &keys).await }));
-    Subject::Channel(ChannelId(work.await.unwrap().value.channel_id))
+    let work = store.write::<_, StoreError>("bench", move |tx| {
+        Box::pin(async move { tx.create_channel(channel, &keys).await })
+    });
+    let written = work.await.unwrap();
+    (Subject::Channel(ChannelId(written.value.channel_id)), Revision(written.revision))
 }
 
 async fn turn(store: &Store, subject: &Subject, off: bool) -> i64 {
@@ -252,7 +268,8 @@ async fn watcher(
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
-    let mut hear = RegistryWatchServiceClient::new(channel).watch(ReceiverStream::new(said)).await.unwrap().into_inner();
+    let mut hear =
+        RegistryWatchServiceClient::new(channel).watch(ReceiverStream::new(said)).await.unwrap().into_inner();
     let (mut at, mut frames) = (0, 0);
     while let Ok(Some(message)) = hear.message().await {
         let (frame, position, first) = match message.message {

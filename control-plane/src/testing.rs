@@ -16,7 +16,6 @@ pub(crate) struct Registry {
     pub(crate) database: TestDatabase,
     pub(crate) store: Store,
     pub(crate) worlds: Worlds,
-    pub(crate) stop: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -33,7 +32,7 @@ impl Registry {
         let stop = CancellationToken::new();
         tokio::spawn(world::follow(store.clone(), publisher, stop.clone()));
         worlds.ready().await.unwrap();
-        Self { database, store, worlds, _stop: stop.clone().drop_guard(), stop }
+        Self { database, store, worlds, _stop: stop.drop_guard() }
     }
 
     /// A channel `name` at `base_url` for `models`, in group `default`, with new keys.

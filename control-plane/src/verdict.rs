@@ -5,44 +5,77 @@
 //! counted, and the proxy sends the same batch again, here or at another replica.
 
 mod check;
+mod screen;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use check::reporter;
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use spareline_core::convert;
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::dataplane::v1::report_service_server::{ReportService as Service, ReportServiceServer};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 
 use crate::health;
 use crate::prober::Prober;
 use crate::refuse::unavailable;
 use crate::store::Store;
-use crate::world::announce;
+use crate::world::{Worlds, announce};
 
 /// Largest request taken, in bytes: 500 verdicts with everything at its longest fit.
 const MAX_REQUEST: usize = 2 * 1024 * 1024;
+
+/// Reports judged by the database at once; fewer than the connections it keeps for them. The rest wait in memory.
+const AT_ONCE: usize = 6;
+/// How long a report waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
 
 /// The service.
 #[derive(Clone, Debug)]
 pub struct ReportService {
     store: Store,
+    worlds: Worlds,
     prober: Arc<Prober>,
+    turns: Arc<Semaphore>,
 }
 
 impl ReportService {
-    /// Writes to `store`, wakes `prober`.
-    pub fn new(store: Store, prober: Arc<Prober>) -> Self {
-        Self { store, prober }
+    /// Writes to `store`, looks at `worlds` first where it can, wakes `prober`.
+    pub fn new(store: Store, worlds: Worlds, prober: Arc<Prober>) -> Self {
+        Self { store, worlds, prober, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// A turn at the database. In a storm it is not to be had at once; then `known` is asked first, before waiting and
+    /// after it, whether the world in memory holds the answer already.
+    async fn turn<T>(&self, known: impl Fn() -> Option<T>) -> Result<Turn<'_, T>, Status> {
+        if let Ok(permit) = self.turns.try_acquire() {
+            return Ok(Turn::Ours(permit));
+        }
+        if let Some(answer) = known() {
+            return Ok(Turn::Known(answer));
+        }
+        match tokio::time::timeout(TURN, self.turns.acquire()).await {
+            Ok(Ok(permit)) => Ok(known().map_or(Turn::Ours(permit), Turn::Known)),
+            _ => Err(Status::unavailable("too many reports are waiting: try again")),
+        }
     }
 
     /// To be mounted.
     pub fn into_server(self) -> ReportServiceServer<Self> {
         ReportServiceServer::new(self).max_decoding_message_size(MAX_REQUEST)
     }
+}
+
+/// What [`ReportService::turn`] found.
+enum Turn<'a, T> {
+    /// Nothing is known: ask the database.
+    Ours(SemaphorePermit<'a>),
+    /// The answer.
+    Known(T),
 }
 
 #[tonic::async_trait]
@@ -55,6 +88,12 @@ impl Service for ReportService {
         if batch.verdicts.is_empty() {
             return Ok(Response::new(dp::ReportVerdictsResponse::default()));
         }
+        let known =
+            || self.worlds.current().and_then(|world| screen::already(&world, &batch, SystemTime::now()));
+        let _turn = match self.turn(known).await? {
+            Turn::Known(results) => return Ok(Response::new(dp::ReportVerdictsResponse { results })),
+            Turn::Ours(permit) => permit,
+        };
         let answer = self.store.apply_verdicts(&batch).await.map_err(|error| unavailable(&error))?;
         if answer.probe_now {
             self.prober.wake();
@@ -68,6 +107,9 @@ impl Service for ReportService {
         request: Request<dp::ReportHealthRequest>,
     ) -> Result<Response<dp::ReportHealthResponse>, Status> {
         let batch = health::check(request.into_inner())?;
+        let Turn::Ours(_turn) = self.turn(|| None::<()>).await? else {
+            return Err(Status::internal("no turn"));
+        };
         let answer = self.store.report_health(&batch).await.map_err(|error| unavailable(&error))?;
         if answer.probe_now {
             tracing::info!(

@@ -60,7 +60,7 @@ impl Services {
         tasks.spawn(Arc::clone(&prober).run(stop.clone()));
 
         let watch = WatchService::new(store.clone(), worlds.clone(), presence.clone(), stop.clone());
-        let report = ReportService::new(store.clone(), Arc::clone(&prober));
+        let report = ReportService::new(store.clone(), worlds.clone(), Arc::clone(&prober));
         let fleet = FleetService::new(store.clone(), worlds, presence);
         let admin = Admin::new(store.clone(), prober as Arc<dyn Probing>);
 

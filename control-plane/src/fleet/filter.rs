@@ -8,7 +8,7 @@ use std::iter::Peekable;
 
 /// A parsed filter; the empty one lets everything pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter(Vec<Term>);
+pub(super) struct Filter(Vec<Term>);
 
 /// What one term asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,24 +32,24 @@ enum Field {
 #[error(
     "{problem} at character {at}; terms are connected, lagging, build = X, labels.NAME = X, joined by AND"
 )]
-pub struct BadFilter {
+pub(super) struct BadFilter {
     /// Where, from 1.
-    pub at: usize,
+    pub(super) at: usize,
     /// What is wrong there.
-    pub problem: String,
+    pub(super) problem: String,
 }
 
 /// What a filter looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub(super) struct Facts<'a> {
     /// Whether a session is open.
-    pub connected: bool,
+    pub(super) connected: bool,
     /// Whether it serves something else than it should.
-    pub lagging: bool,
+    pub(super) lagging: bool,
     /// The build it said it is.
-    pub build: &'a str,
+    pub(super) build: &'a str,
     /// Its labels.
-    pub labels: &'a BTreeMap<String, String>,
+    pub(super) labels: &'a BTreeMap<String, String>,
 }
 
 // === impl Filter ===
@@ -59,7 +59,7 @@ impl Filter {
     ///
     /// # Errors
     /// When a field is unknown, a value is missing, or terms are joined by anything but `AND`.
-    pub fn parse(text: &str) -> Result<Self, BadFilter> {
+    pub(super) fn parse(text: &str) -> Result<Self, BadFilter> {
         let tokens = tokens(text)?;
         let mut tokens = tokens.into_iter().peekable();
         let mut terms = Vec::new();
@@ -76,7 +76,7 @@ impl Filter {
     }
 
     /// Whether a proxy passes.
-    pub fn matches(&self, facts: Facts<'_>) -> bool {
+    pub(super) fn matches(&self, facts: Facts<'_>) -> bool {
         self.0.iter().all(|term| term.matches(facts))
     }
 }

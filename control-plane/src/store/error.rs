@@ -80,7 +80,7 @@ fn lost(error: &sqlx::Error) -> bool {
             // Connection trouble, resources, operator intervention (shutdown, statement and lock time-outs).
             e.code().is_some_and(|c| {
                 ["08", "53", "57"].iter().any(|class| c.starts_with(class))
-                    || matches!(&*c, "55P03" | "40001" | "40P01" | "25P03" | "25006" | "3D000")
+                    || matches!(&*c, "55P03" | "55000" | "40001" | "40P01" | "25P03" | "25006" | "3D000")
             })
         }
         _ => false,

@@ -1,9 +1,18 @@
-use spareline_proto::dataplane::v1 as dp;
-use spareline_proto::registry::v1 as pb;
-use tonic::Code;
-use tonic_types::StatusExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::check;
+use spareline_core::{CredentialId, Subject};
+use spareline_proto::dataplane::v1 as dp;
+use spareline_proto::dataplane::v1::report_service_server::ReportService as _;
+use spareline_proto::registry::v1 as pb;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use tonic::{Code, Request};
+use tonic_types::StatusExt;
+use uuid::Uuid;
+
+use super::{ReportService, check};
+use crate::prober::Prober;
+use crate::testing::{Registry, cause};
 
 fn verdict() -> dp::Verdict {
     dp::Verdict {
@@ -57,4 +66,91 @@ fn part7_long_evidence_is_cut_not_refused() {
     let evidence = taken.verdicts[0].evidence.as_ref().unwrap();
     assert_eq!(evidence.excerpt, "é".repeat(128));
     assert_eq!(evidence.rule_id, "r");
+}
+
+/// A batch of one: this key is dead.
+fn dead(registry: &Registry, proxy: usize, key: i64) -> dp::ReportVerdictsRequest {
+    let world = registry.worlds.current().unwrap();
+    let verdict = dp::Verdict {
+        verdict_id: Uuid::now_v7().to_string(),
+        subject: Some(pb::Subject { kind: Some(pb::subject::Kind::CredentialId(key)) }),
+        observed_revision: world.revision.0,
+        ..verdict()
+    };
+    let epoch = world.epoch.to_string();
+    dp::ReportVerdictsRequest { proxy_id: format!("proxy-{proxy}"), verdicts: vec![verdict], epoch }
+}
+
+fn service(registry: &Registry) -> ReportService {
+    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    ReportService::new(registry.store.clone(), registry.worlds.clone(), prober)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part7_a_thousand_proxies_report_one_dead_key_and_one_write_follows() {
+    let registry = Registry::new().await;
+    let channel = registry.channel("one", "http://127.0.0.1:9/v1", &["m"], &["sk-1"]).await;
+    let key = channel.credential_ids[0];
+    let reports = Arc::new(service(&registry));
+    let started = Instant::now();
+    let calls: Vec<_> = (0..1000)
+        .map(|proxy| {
+            let (reports, batch) = (reports.clone(), dead(&registry, proxy, key));
+            tokio::spawn(
+                async move { reports.report_verdicts(Request::new(batch)).await.unwrap().into_inner() },
+            )
+        })
+        .collect();
+    let mut applied = 0;
+    for call in calls {
+        match call.await.unwrap().results[0].disposition() {
+            dp::Disposition::Applied => applied += 1,
+            dp::Disposition::Already => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let answered = started.elapsed();
+    assert_eq!(applied, 1);
+    // The figure is for a release build on a quiet machine; this bound only catches a stall.
+    assert!(answered < Duration::from_secs(20), "{answered:?}");
+    let head = registry.store.head().await.unwrap();
+    assert_eq!(head.revision, channel.spec_revision + 1, "one write");
+    let world = registry.reached(head.revision).await;
+    assert_eq!(cause(&world, &Subject::Credential(CredentialId(key))), Some(pb::Cause::Credential));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part7_a_repeated_batch_gets_the_same_answer() {
+    let registry = Registry::new().await;
+    let channel = registry.channel("one", "http://127.0.0.1:9/v1", &["m"], &["sk-1"]).await;
+    let batch = dead(&registry, 1, channel.credential_ids[0]);
+    let reports = service(&registry);
+    let first = reports.report_verdicts(Request::new(batch.clone())).await.unwrap().into_inner();
+    assert_eq!(first.results[0].disposition(), dp::Disposition::Applied);
+    let other = service(&Registry::replica(registry.database.clone()).await);
+    let second = other.report_verdicts(Request::new(batch)).await.unwrap().into_inner();
+    assert_eq!(first, second, "at any replica");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part7_a_lost_database_is_unavailable_and_counts_nothing() {
+    let registry = Registry::new().await;
+    let channel = registry.channel("one", "http://127.0.0.1:9/v1", &["m"], &["sk-1"]).await;
+    let batch = dead(&registry, 1, channel.credential_ids[0]);
+    let reports = service(&registry);
+    let name = &registry.database.name;
+    let admin = registry.database.options.clone().database("postgres");
+    let mut admin = PgConnection::connect_with(&admin).await.unwrap();
+    for sql in [
+        format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"),
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
+    ] {
+        admin.execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+    let refused = reports.report_verdicts(Request::new(batch.clone())).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    let sql = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
+    admin.execute(AssertSqlSafe(sql)).await.unwrap();
+    let answer = reports.report_verdicts(Request::new(batch)).await.unwrap().into_inner();
+    assert_eq!(answer.results[0].disposition(), dp::Disposition::Applied);
 }

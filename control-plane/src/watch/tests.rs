@@ -32,11 +32,11 @@ struct Served {
 
 impl Served {
     async fn new() -> Self {
-        Self::over(Registry::new().await).await
+        Self::over(Registry::new().await, "replica-1").await
     }
 
-    async fn over(registry: Registry) -> Self {
-        let presence = Presence::new("replica-1");
+    async fn over(registry: Registry, replica: &str) -> Self {
+        let presence = Presence::new(replica);
         let stop = CancellationToken::new();
         let watch = WatchService::new(
             registry.store.clone(),
@@ -333,7 +333,7 @@ async fn part5_wait_for_revision_and_the_fleet_view() {
     assert_eq!(summary.min_applied_revision, channel.spec_revision);
 
     // The other replica learns of it from the table, within its second.
-    let far = Served::over(Registry::replica(served.registry.database.clone()).await).await;
+    let far = Served::over(Registry::replica(served.registry.database.clone()).await, "replica-2").await;
     let seen = async {
         loop {
             let request = tonic::Request::new(admin::GetProxyRequest { proxy_id: "near".into() });

@@ -1,0 +1,51 @@
+//! What the world in memory already answers: a thousand proxies that learn of one dead key at once need one write.
+//!
+//! Asked only while the database is busy, and only of batches whose every verdict is about something that is out for the
+//! same or a stronger cause. Whatever else it might be (stale, unknown, a longer throttle) is the store's to say.
+
+use std::time::SystemTime;
+
+use spareline_core::{Cause, Subject, convert};
+use spareline_proto::dataplane::v1 as dp;
+
+use crate::decide::rank;
+use crate::world::{World, state};
+
+/// The answers, where all are ALREADY.
+pub(super) fn already(
+    world: &World,
+    batch: &dp::ReportVerdictsRequest,
+    now: SystemTime,
+) -> Option<Vec<dp::VerdictResult>> {
+    if batch.epoch != *world.epoch {
+        return None;
+    }
+    let answer = |verdict: &dp::Verdict| {
+        let subject = convert::subject(verdict.subject.as_ref()?)?;
+        let claimed = convert::cause(verdict.cause)?;
+        let status = state::out(&world.items, &subject, now)?;
+        let in_force = convert::cause(status.cause)?;
+        let fence = status.fence_revision.max(fence_above(world, &subject));
+        // A throttle may last longer than the one in force.
+        let weaker = rank(in_force) >= rank(claimed) && in_force != Cause::Throttled;
+        (weaker && verdict.observed_revision >= fence).then(|| dp::VerdictResult {
+            verdict_id: verdict.verdict_id.clone(),
+            disposition: dp::Disposition::Already.into(),
+            status_revision: 0,
+        })
+    };
+    batch.verdicts.iter().map(answer).collect()
+}
+
+/// The fences of what an ability lies beneath.
+fn fence_above(world: &World, subject: &Subject) -> i64 {
+    let fence = |subject: &Subject| world.items.status(subject).map_or(0, |status| status.fence_revision);
+    match subject {
+        Subject::Ability { channel, model, credential } => {
+            let own = fence(&Subject::Channel(*channel));
+            let wider = Subject::Ability { channel: *channel, model: model.clone(), credential: None };
+            own.max(credential.map_or(0, |_| fence(&wider)))
+        }
+        Subject::Channel(_) | Subject::Credential(_) => 0,
+    }
+}
