@@ -16,6 +16,7 @@ mod send;
 mod tests;
 mod timer;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -154,7 +155,7 @@ struct Run<'a> {
     attempt: Attempt<'a>,
     started: Instant,
     head_seen: bool,
-    facts: Facts,
+    facts: Arc<Facts>,
 }
 
 impl<'a> Run<'a> {
@@ -170,7 +171,7 @@ impl<'a> Run<'a> {
             rules: attempt.rules.clone(),
             now: attempt.now,
         };
-        Self { attempt, started, head_seen: false, facts }
+        Self { attempt, started, head_seen: false, facts: Arc::new(facts) }
     }
 
     async fn run(self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
@@ -198,14 +199,15 @@ impl<'a> Run<'a> {
     ) -> Result<Answer, Box<Failed>> {
         self.head_seen = true;
         let (parts, body) = response.into_parts();
-        self.facts.status = parts.status.as_u16();
-        self.facts.headers = parts.headers;
+        let facts = Arc::make_mut(&mut self.facts);
+        facts.status = parts.status.as_u16();
+        facts.headers = parts.headers;
         let kind = Kind::of(&self.facts.headers);
         if !parts.status.is_success() {
             return Err(self.refused(parts.status, body, &mut timer).await);
         }
         if kind == Kind::EventStream && self.takes_events() {
-            let Some(source) = Source::decoded(body, &mut self.facts.headers) else {
+            let Some(source) = Source::decoded(body, &mut Arc::make_mut(&mut self.facts).headers) else {
                 return Err(self.failed(self.facts.judge(Evidence::Stream(StreamFault::NotAStream))));
             };
             return self.hold(parts.status, source, None, usage_added, permit, timer).await;

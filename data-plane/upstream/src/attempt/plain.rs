@@ -1,6 +1,7 @@
 //! A 2xx answer that is not taken as a stream: held whole and checked, or relayed where there is nothing to check.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -26,7 +27,7 @@ impl Run<'_> {
         permit: OwnedSemaphorePermit,
         mut timer: Timer,
     ) -> Result<Answer, Box<Failed>> {
-        let Some(mut source) = Source::decoded(body, &mut self.facts.headers) else {
+        let Some(mut source) = Source::decoded(body, &mut Arc::make_mut(&mut self.facts).headers) else {
             return Err(self.undecodable());
         };
         let mut reservation = self.attempt.budget.empty();

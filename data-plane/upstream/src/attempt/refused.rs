@@ -1,5 +1,6 @@
 //! An answer that is not 2xx: read as far as it can be used, and judged.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ impl Run<'_> {
         body: reqwest::Body,
         timer: &mut Timer,
     ) -> Box<Failed> {
-        let body = match Source::decoded(body, &mut self.facts.headers) {
+        let body = match Source::decoded(body, &mut Arc::make_mut(&mut self.facts).headers) {
             Some(mut source) => {
                 let mut parts: Vec<Bytes> = Vec::new();
                 let mut left = REFUSED_LIMIT;

@@ -15,9 +15,9 @@ const STALE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn send(attempt: &Attempt<'_>, request: Request) -> Result<Response, Fault> {
     let pool = attempt.line.pool();
-    let scheme = request.url().scheme().to_owned();
+    let plain = request.url().scheme() == "http";
     let client =
-        |fresh| pool.client(attempt.limits.connect, &scheme, fresh).map_err(|_| Fault::Wire(Transport::Tls));
+        |fresh| pool.client(attempt.limits.connect, plain, fresh).map_err(|_| Fault::Wire(Transport::Tls));
     let sent = Instant::now();
     let (result, dialed) = dial::watch(client(false)?.execute(request)).await;
     let error = match result {

@@ -11,7 +11,7 @@ use super::Limits;
 pub(super) struct Timer {
     sleep: Pin<Box<Sleep>>,
     limit: Limit,
-    /// When the request's deadline is over; zero duration of the limit means it is over too.
+    /// When the request's deadline is over.
     deadline: Option<Instant>,
 }
 
@@ -23,18 +23,13 @@ impl Timer {
             _ => (Limit::Response, limits.response),
         };
         let deadline = limits.deadline.and_then(|left| started.checked_add(left));
-        let mut timer = Self { sleep: Box::pin(sleep_until(started)), limit, deadline };
-        timer.arm(started, limit, wait);
-        timer
+        let (limit, at) = first(deadline, started, limit, wait);
+        Self { sleep: Box::pin(sleep_until(at)), limit, deadline }
     }
 
     /// Another limit from `from` on; the deadline stays.
     pub(super) fn arm(&mut self, from: Instant, limit: Limit, wait: Duration) {
-        let at = from.checked_add(wait).unwrap_or_else(|| from + Duration::from_secs(86_400 * 365));
-        let (limit, at) = match self.deadline {
-            Some(deadline) if deadline < at => (Limit::Deadline, deadline),
-            _ => (limit, at),
-        };
+        let (limit, at) = first(self.deadline, from, limit, wait);
         self.limit = limit;
         self.sleep.as_mut().reset(at);
     }
@@ -51,5 +46,14 @@ impl Timer {
             output = future => Ok(output),
             () = self.sleep.as_mut() => Err(self.limit),
         }
+    }
+}
+
+/// What fires first: a limit, or the request's deadline.
+fn first(deadline: Option<Instant>, from: Instant, limit: Limit, wait: Duration) -> (Limit, Instant) {
+    let at = from.checked_add(wait).unwrap_or_else(|| from + Duration::from_secs(86_400 * 365));
+    match deadline {
+        Some(deadline) if deadline < at => (Limit::Deadline, deadline),
+        _ => (limit, at),
     }
 }

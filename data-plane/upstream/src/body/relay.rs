@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) struct Relay {
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     waiting_since: Option<Instant>,
-    facts: Facts,
+    facts: Arc<Facts>,
     bytes: u64,
     ended: Option<End>,
     _permit: OwnedSemaphorePermit,
@@ -38,7 +39,7 @@ impl Relay {
         reservation: Reservation,
         source: Source,
         (deadline, idle): (Instant, Duration),
-        facts: Facts,
+        facts: Arc<Facts>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let bytes = held.iter().map(|bytes| bytes.len() as u64).sum();

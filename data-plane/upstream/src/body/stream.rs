@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) struct StreamBody {
     pub(crate) source: Option<Source>,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Arc<Facts>,
     pub(crate) judge: Judge,
     scanner: Scanner,
     /// Seen, not yet taken by the caller.
@@ -51,7 +52,7 @@ pub(crate) struct StreamBody {
 impl StreamBody {
     pub(crate) fn new(
         source: Source,
-        facts: Facts,
+        facts: Arc<Facts>,
         reservation: Reservation,
         idle: Duration,
         filter_usage: bool,

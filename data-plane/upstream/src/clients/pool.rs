@@ -36,13 +36,13 @@ impl Pool {
             max_idle: config.pool_max_idle_per_host,
             clients: Mutex::default(),
         };
-        pool.client(Duration::from_secs(5), "https", false)?;
+        pool.client(Duration::from_secs(5), false, false)?;
         Ok(pool)
     }
 
-    /// The client for a connect timeout; `fresh`: one that never uses a pooled connection.
-    pub(crate) fn client(&self, connect: Duration, scheme: &str, fresh: bool) -> Result<Client, LineError> {
-        let key = Key { connect, plain_http2: self.network.http2 && scheme == "http", fresh };
+    /// The client for a connect timeout; `plain`: for http:// URLs; `fresh`: one that never uses a pooled connection.
+    pub(crate) fn client(&self, connect: Duration, plain: bool, fresh: bool) -> Result<Client, LineError> {
+        let key = Key { connect, plain_http2: self.network.http2 && plain, fresh };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = clients.iter().find(|(known, _)| *known == key) {
             return Ok(client.clone());
