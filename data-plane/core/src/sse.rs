@@ -176,11 +176,7 @@ impl Scanner {
         if self.first_line { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
     }
 
-    fn kept_line(
-        &mut self,
-        lent: &mut Option<&[u8]>,
-        on_event: &mut impl FnMut(Event<'_>) -> Flow,
-    ) -> Flow {
+    fn kept_line(&mut self, lent: &mut Option<&[u8]>, on_event: &mut impl FnMut(Event<'_>) -> Flow) -> Flow {
         if std::mem::take(&mut self.dropping) {
             self.first_line = false;
             return Flow::Continue;

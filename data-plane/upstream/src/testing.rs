@@ -63,7 +63,7 @@ impl Peer {
     }
 
     async fn read(&mut self) -> usize {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         let read = self.socket.read(&mut buffer).await.unwrap_or(0);
         self.seen.extend_from_slice(&buffer[..read]);
         read

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::timer::Timer;
 use super::{ASSURED_LIMIT, Answer, Body, CommitMode, Failed, HOLD_EVENTS, HOLD_LIMIT, Rejected, Run};
 use crate::body::StreamBody;
+use crate::body::stream::GRACE;
 use crate::headers::to_caller;
 use crate::source::Source;
 
@@ -36,8 +37,8 @@ impl Run<'_> {
         let facts = self.facts.clone();
         let mut stream = Box::new(StreamBody::new(source, facts, reservation, idle, usage_added, permit));
         let mut next = first;
-        let commit = self.attempt.commit;
-        if commit == CommitMode::Headers {
+        let assured = self.attempt.commit == CommitMode::Assured;
+        if self.attempt.commit == CommitMode::Headers {
             if let Some(bytes) = next {
                 stream.take(bytes);
             }
@@ -49,6 +50,10 @@ impl Run<'_> {
                 None => timer.run(stream.next()).await,
             };
             match polled {
+                // All has been said; only a terminal event is missing.
+                Err(_) if assured && stream.judge.finish().is_some() && !stream.saw_error() => {
+                    stream.at_end();
+                }
                 Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
                 Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
                 Ok(Some(Ok(bytes))) => {
@@ -65,8 +70,9 @@ impl Run<'_> {
                 Look::Fault(fault) => return Err(self.failed(self.facts.judge(Evidence::Stream(fault)))),
                 Look::Error => return Err(self.error_event(status, stream).await),
             }
-            if commit == CommitMode::Assured && stream.judge.content() {
-                timer.arm(Instant::now(), Limit::Idle, idle);
+            if assured && stream.judge.content() {
+                let finished = stream.judge.finish().is_some();
+                timer.arm(Instant::now(), Limit::Idle, if finished { idle.min(GRACE) } else { idle });
             }
         }
     }

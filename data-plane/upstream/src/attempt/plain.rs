@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use spareline_core::classify::{self, Evidence, Input, StreamFault, Transport};
+use spareline_core::classify::{self, Evidence, Input, StreamFault, Transport, Verdict};
 use spareline_core::commit::Usage;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::refused::joined;
 use super::timer::Timer;
@@ -52,10 +54,13 @@ impl Run<'_> {
             parts.push(bytes);
             if length > PLAIN_LIMIT {
                 let held = VecDeque::from(parts);
-                return Ok(self.relay(status, held, reservation, source, permit, &timer));
+                return Ok(self.relay(status, held, reservation, source, permit));
             }
         }
         drop((source, permit));
+        if status == StatusCode::NO_CONTENT {
+            return Ok(self.answer(status, Bytes::new(), Usage::default()));
+        }
         self.checked(status, joined(parts))
     }
 
@@ -69,27 +74,38 @@ impl Run<'_> {
             stream: self.facts.stream,
             evidence,
         };
-        let headers = to_caller(&self.facts.headers);
         if let Err(verdict) = classify::check_success(&input, self.attempt.rules, self.attempt.now) {
-            let mut failed = self.failed(verdict);
-            failed.response = Some(Rejected { status, headers, body });
-            return Err(failed);
+            return Err(self.rejected(verdict, status, body));
         }
         if self.insists_on_stream() {
             let verdict = self.facts.judge(Evidence::Stream(StreamFault::NotAStream));
-            let mut failed = self.failed(verdict);
-            failed.response = Some(Rejected { status, headers, body });
-            return Err(failed);
+            return Err(self.rejected(verdict, status, body));
         }
         let usage = Usage::of_answer(&body);
-        Ok(Answer {
+        Ok(self.answer(status, body, usage))
+    }
+
+    fn rejected(&self, verdict: Box<Verdict>, status: StatusCode, body: Bytes) -> Box<Failed> {
+        let mut failed = self.failed(verdict);
+        failed.response = Some(Rejected { status, headers: to_caller(&self.facts.headers), body });
+        failed
+    }
+
+    fn answer(&self, status: StatusCode, body: Bytes, usage: Usage) -> Answer {
+        Answer {
             status,
-            headers,
+            headers: to_caller(&self.facts.headers),
             body: Body::whole(body, usage),
             usage,
             first_content: self.started.elapsed(),
             stream: false,
-        })
+        }
+    }
+
+    /// `response_timeout` goes on after the commit; the request's deadline does not.
+    fn response_deadline(&self) -> Instant {
+        let response = self.attempt.limits.response;
+        self.started.checked_add(response).unwrap_or_else(|| self.started + Duration::from_secs(86_400))
     }
 
     /// Audio, images and the like: committed at the first byte.
@@ -108,7 +124,7 @@ impl Run<'_> {
             Ok(Some(Ok(bytes))) => bytes,
         };
         let reservation = self.attempt.budget.empty();
-        Ok(self.relay(status, VecDeque::from([first]), reservation, source, permit, timer))
+        Ok(self.relay(status, VecDeque::from([first]), reservation, source, permit))
     }
 
     fn relay(
@@ -118,11 +134,10 @@ impl Run<'_> {
         reservation: Reservation,
         source: Source,
         permit: OwnedSemaphorePermit,
-        timer: &Timer,
     ) -> Answer {
         let headers = to_caller(&self.facts.headers);
         let first_content = self.started.elapsed();
-        let limits = (timer.at(), self.attempt.limits.idle);
+        let limits = (self.response_deadline(), self.attempt.limits.idle);
         let relay = Relay::new(held, reservation, source, limits, self.facts, permit);
         Answer {
             status,

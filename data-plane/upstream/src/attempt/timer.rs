@@ -34,11 +34,6 @@ impl Timer {
         self.sleep.as_mut().reset(at);
     }
 
-    /// When it fires.
-    pub(super) fn at(&self) -> Instant {
-        self.sleep.deadline()
-    }
-
     /// What comes first: the future's output, or the limit that fired.
     pub(super) async fn run<F: Future>(&mut self, future: F) -> Result<F::Output, Limit> {
         tokio::select! {

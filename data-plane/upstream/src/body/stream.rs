@@ -23,7 +23,7 @@ use crate::judge::Facts;
 use crate::source::Source;
 
 /// After a finish reason (or an error event): how long more is waited for before the body ends all the same.
-const GRACE: Duration = Duration::from_secs(3);
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) struct StreamBody {
     pub(crate) source: Option<Source>,

@@ -282,6 +282,29 @@ async fn an_event_stream_under_another_name_is_still_one() {
 }
 
 #[tokio::test]
+async fn a_compressed_stream_is_decoded_on_the_way() {
+    use std::io::Write as _;
+    let upstream = Upstream::start(|mut peer| async move {
+        peer.request().await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n";
+        peer.send(head).await;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        for piece in [ROLE, &delta("a"), &delta("b"), DONE] {
+            gzip.write_all(piece.as_bytes()).unwrap();
+            gzip.flush().unwrap();
+            peer.send(std::mem::take(gzip.get_mut())).await;
+        }
+        // The end of the encoding never comes.
+        peer.gone().await;
+    })
+    .await;
+    let answer = Setup::new(&upstream.url, CHAT_STREAM).go().await.unwrap();
+    assert!(!answer.headers.contains_key("content-encoding"));
+    let (body, end) = tokio::time::timeout(Duration::from_secs(2), finish(answer)).await.unwrap();
+    assert_eq!((body, end.ending), ([ROLE, &delta("a"), &delta("b"), DONE].concat(), Ending::Complete));
+}
+
+#[tokio::test]
 async fn the_caller_leaving_closes_the_upstream_at_once_and_blames_nobody() {
     let (tell, mut told) = tokio::sync::mpsc::channel(4);
     let upstream = Upstream::start(move |mut peer| {

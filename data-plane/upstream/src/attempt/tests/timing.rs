@@ -8,7 +8,7 @@ use spareline_core::classify::Limit;
 use tokio::time::{Instant, sleep};
 
 use crate::attempt::timer::Timer;
-use crate::attempt::{Answer, Ending, Failed, Run};
+use crate::attempt::{Answer, CommitMode, Ending, Failed, Run};
 use crate::testing::{CHAT, CHAT_STREAM, DONE, ROLE, STOP, Setup, delta, finish};
 
 /// Pieces, each after its pause; then an end, or silence for ever.
@@ -93,6 +93,19 @@ async fn a_stream_that_has_finished_but_does_not_end_is_ended_soon() {
     let (body, end) = finish(answer).await;
     assert_eq!((body, end.ending), (delta("a") + STOP, Ending::Complete));
     assert!(began.elapsed() <= Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_assured_stream_that_has_finished_is_committed_soon() {
+    let mut setup = setup(CHAT_STREAM);
+    setup.commit = CommitMode::Assured;
+    let began = Instant::now();
+    let pieces = vec![(1, delta("a")), (100, delta("b")), (1, STOP.to_owned())];
+    let answer = judge(&setup, "text/event-stream", pieces.clone(), false).await.unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(106));
+    assert_eq!(finish(answer).await.0, pieces.into_iter().map(|(_, piece)| piece).collect::<String>());
+    let failed = judge(&setup, "text/event-stream", vec![(1, delta("a"))], false).await.unwrap_err();
+    assert_eq!(failed.limit, Some(Limit::Idle));
 }
 
 #[tokio::test(start_paused = true)]

@@ -224,6 +224,77 @@ async fn an_egress_proxy_is_used_and_its_refusal_is_nobodys_fault() {
 }
 
 #[tokio::test]
+async fn http2_is_spoken_where_a_channel_says_so() {
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let serve = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                let body = if request.version() == http::Version::HTTP_2 { GOOD } else { "not HTTP/2" };
+                let response = hyper::Response::builder().header("content-type", "application/json");
+                response.body(Full::new(bytes::Bytes::from_static(body.as_bytes())))
+            });
+            let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            tokio::spawn(
+                async move { builder.serve_connection(TokioIo::new(socket), serve).await.map_err(drop) },
+            );
+        }
+    });
+    let mut setup = Setup::new(&url, CHAT);
+    assert!(setup.go().await.is_err(), "HTTP/1.1 unless the channel says otherwise");
+    setup.target.network.http2 = true;
+    setup.target.revision = 2;
+    assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
+}
+
+/// A TLS server on a thread of its own: one request, one answer.
+fn tls_server() -> String {
+    use rustls::pki_types::pem::PemObject as _;
+    use std::io::{Read as _, Write as _};
+    crate::install_tls();
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let config = std::sync::Arc::new(config);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    std::thread::spawn(move || {
+        for socket in listener.incoming().take(2) {
+            let mut stream = rustls::StreamOwned::new(
+                rustls::ServerConnection::new(config.clone()).unwrap(),
+                socket.unwrap(),
+            );
+            let mut buffer = [0; 4096];
+            if stream.read(&mut buffer).is_ok() {
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+                let _ = write!(stream, "{head}content-length: {}\r\n\r\n{GOOD}", GOOD.len());
+                let _ = stream.flush();
+            }
+        }
+    });
+    url
+}
+
+const CERTIFICATE: &str = include_str!("tls/cert.pem");
+
+#[tokio::test]
+async fn a_certificate_is_trusted_only_where_the_channel_says_so() {
+    let url = tls_server();
+    let mut setup = Setup::new(&url, CHAT);
+    let failed = setup.go().await.unwrap_err();
+    assert_eq!((failed.verdict.class, failed.verdict.detail.to_string().as_str()), (Class::Retryable, "tls"));
+    setup.target.network.ca_pem = Some(CERTIFICATE.into());
+    setup.target.revision = 2;
+    assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
+}
+
+#[tokio::test]
 async fn network_options_that_do_not_work_are_said() {
     let line = |change: fn(&mut crate::Target)| {
         let mut setup = Setup::new("http://127.0.0.1:1", CHAT);
