@@ -38,7 +38,7 @@ pub(super) fn log(shared: &Shared, published: &Published) {
         );
     }
     // What was out before this process began is no news.
-    if before.revision().0 == 0 {
+    if before.epoch().is_empty() {
         return;
     }
     let now = Timestamp::from(SystemTime::now());
