@@ -9,7 +9,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
-use crate::{admin, config::Config, http::serve, log::Logger, report, state::Shared, watch};
+use crate::{
+    admin, config::Config, http::serve, log::Logger, metrics::Channels, report, state::Shared, watch,
+};
 
 /// A proxy that listens, but does not serve yet.
 pub struct Proxy {
@@ -40,7 +42,9 @@ impl Proxy {
         let http_addr = http.local_addr()?;
         let admin = listen(config.admin_listen)?.into_std()?;
         let admin_addr = admin.local_addr()?;
-        Ok(Self { shared: Arc::new(Shared::new(config, logger)), http, admin, http_addr, admin_addr })
+        let shared = Arc::new(Shared::new(config, logger));
+        shared.metrics.collector(Box::new(Channels(Arc::downgrade(&shared))));
+        Ok(Self { shared, http, admin, http_addr, admin_addr })
     }
 
     /// Where callers connect.

@@ -1,6 +1,8 @@
 //! What `/metrics` shows. Labels come from closed sets and from the registry only: a model nobody serves counts as
 //! `other`, callers never become labels, and the series of a channel that is gone are removed.
 
+mod channels;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::{
@@ -10,6 +12,8 @@ use prometheus_client::{
 };
 use spareline_core::Class;
 use std::sync::atomic::AtomicU64;
+
+pub use channels::Channels;
 
 /// What a request that names no known model, or no endpoint, counts as.
 pub const OTHER: &str = "other";

@@ -105,16 +105,11 @@ impl Shared {
 
     /// Puts a registry in force: the next attempt of every request sees it.
     pub fn publish(&self, view: Arc<View>) {
-        let before = self.view.swap(view.clone());
+        self.view.store(view.clone());
         self.ready.store(true, Ordering::Release);
         self.metrics.registry_revision.set(view.revision().0);
         self.health.reconcile(&view, self.now());
         self.overlays.reconcile(&view, self.now());
-        for line in before.lines() {
-            if view.line(line.spec.id).is_none_or(|l| l.spec.name != line.spec.name) {
-                self.metrics.forget_channel(&line.spec.name);
-            }
-        }
     }
 
     /// Whether a registry is in force.

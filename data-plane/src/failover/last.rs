@@ -18,7 +18,7 @@ use crate::{
 
 /// Nothing is left to pick.
 pub(super) fn none_left(none: &NoneLeft, plan: &Plan, limit: Option<Limit>) -> ApiError {
-    let model = &plan.model;
+    let model: String = plan.model.chars().take(128).collect();
     match none.reason {
         Reason::ModelNotFound => {
             ApiError::new(Code::ModelNotFound, format!("no model `{model}` for this caller")).param("model")

@@ -155,7 +155,7 @@ impl Front {
             Route::Stored { path } => intake::stored_request(parts, bytes, &path, record.group.clone()),
             _ => return Err(ApiError::new(Code::Internal, "a route without a handler")),
         };
-        record.model = plan.model.clone();
+        record.model = shortened(&plan.model).into();
         record.stream = plan.outgoing.stream;
         let outcome = failover::run(shared, &self.worker.clients, &plan, record).await;
         Ok(Served::Loop(Box::new(outcome)))

@@ -37,6 +37,7 @@ pub(super) fn log(shared: &Shared, published: &Published) {
             "an item cannot be used: {}", rejection.message
         );
     }
+    forget(shared, published);
     // What was out before this process began is no news.
     if before.epoch().is_empty() {
         return;
@@ -54,6 +55,22 @@ pub(super) fn log(shared: &Shared, published: &Published) {
     }
     for id in channels {
         turned(id, before, view, &now);
+    }
+}
+
+/// Channels that left, or have another name now, leave the metrics too.
+fn forget(shared: &Shared, published: &Published) {
+    let removed = published.delta.removed.iter().filter_map(|key| match key {
+        ItemKey::Channel(id) => Some(*id),
+        _ => None,
+    });
+    for id in removed.chain(published.delta.channels.iter().map(|c| ChannelId(c.channel_id))) {
+        let name = published.before.line(id).map(|line| &line.spec.name);
+        if let Some(name) = name
+            && published.view.line(id).is_none_or(|line| line.spec.name != *name)
+        {
+            shared.metrics.forget_channel(name);
+        }
     }
 }
 

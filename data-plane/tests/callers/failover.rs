@@ -252,3 +252,37 @@ async fn a_model_the_channel_does_not_know_costs_that_channel_that_model_only() 
     let other = proxy.post("/v1/chat/completions", r#"{"model":"n","messages":[]}"#).await;
     assert_eq!(other.attempts(), "a:ok:200", "the other model is untouched");
 }
+
+#[tokio::test]
+async fn metrics_have_bounded_labels_and_say_how_channels_stand() {
+    let (bad, good) = (Provider::start(bad_key()).await, Provider::good().await);
+    let registry = Registry::new()
+        .channel(channel("bad", &bad.url).priority(1).keys(&["sk-1", "sk-2"]))
+        .channel(channel("good", &good.url));
+    let proxy = start(registry).await;
+    proxy.chat().await;
+    for n in 0..50 {
+        proxy.post("/v1/chat/completions", &format!("{{\"model\":\"invented-{n}\"}}")).await;
+    }
+    proxy.logs.wait_for(51).await;
+    let metrics = proxy.admin("/metrics").await.text();
+    for line in [
+        "spareline_attempts_total{channel=\"bad\",outcome=\"disable\"} 2",
+        "spareline_attempts_total{channel=\"good\",outcome=\"ok\"} 1",
+        "spareline_channel_credentials{channel=\"bad\"} 2",
+        "spareline_channel_active{channel=\"good\"} 1",
+        "spareline_overlays{cause=\"credential\"} 2",
+        "spareline_tokens_total{channel=\"good\",direction=\"output\"} 5",
+        "spareline_in_flight 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    assert!(metrics.contains("model=\"other\"") && !metrics.contains("invented"), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"));
+    let again = Registry::new().channel(channel("good", &good.url)).view();
+    let before = proxy.shared.view();
+    assert!(before.line_by_name("bad").is_some());
+    proxy.shared.publish(std::sync::Arc::new(again));
+    let metrics = proxy.admin("/metrics").await.text();
+    assert!(!metrics.contains("channel_active{channel=\"bad\"}"), "{metrics}");
+}

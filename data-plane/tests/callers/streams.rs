@@ -194,3 +194,58 @@ async fn plain_answers_have_their_length() {
     let proxy = start(Registry::new().channel(channel("a", &up.url))).await;
     assert_eq!(proxy.chat().await.header("content-length"), ANSWER.len().to_string());
 }
+
+#[tokio::test]
+async fn a_caller_that_takes_nothing_is_given_up() {
+    let big = "x".repeat(100_000);
+    let flood = Reply::Stream([vec![(0, role())], vec![(0, chunk(&big)); 1000]].concat());
+    let up = Provider::start(flood).await;
+    let limits = spareline_proto::registry::v1::AttemptPolicy {
+        write_timeout: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..Default::default()
+    };
+    let proxy =
+        start(Registry::new().channel(channel("a", &up.url).with(|c| c.attempt_policy = Some(limits)))).await;
+    let mut socket = tokio::net::TcpStream::connect(proxy.http).await.unwrap();
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{}",
+        crate::support::STREAM.len(),
+        crate::support::STREAM
+    );
+    tokio::io::AsyncWriteExt::write_all(&mut socket, request.as_bytes()).await.unwrap();
+    let line = &proxy.logs.wait_for(1).await[0];
+    assert_eq!(line["ending"], "write_timeout");
+    up.closed().await;
+    assert!(proxy.shared.health.troubled().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_signal_does_not_wait_and_plain_requests_are_told() {
+    let up = Provider::start(Reply::Hang).await;
+    let proxy = start(Registry::new().channel(channel("a", &up.url))).await;
+    let waiting = tokio::spawn(
+        crate::support::client().post(proxy.url("/v1/chat/completions")).body(crate::support::CHAT).send(),
+    );
+    up.reached(1).await;
+    let began = std::time::Instant::now();
+    proxy.stop.drain.cancel();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    proxy.stop.force.cancel();
+    let response = waiting.await.unwrap().unwrap();
+    assert_eq!(response.status().as_u16(), 503);
+    assert!(response.text().await.unwrap().contains("shutting down"));
+    tokio::time::timeout(Duration::from_secs(5), proxy.ended).await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
+    up.closed().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let config = crate::support::config(|c| c.first_byte_timeout = Duration::from_millis(200));
+    let proxy = crate::support::start_with(Registry::new(), config).await;
+    let mut socket = tokio::net::TcpStream::connect(proxy.http).await.unwrap();
+    let mut byte = [0];
+    let read = tokio::io::AsyncReadExt::read(&mut socket, &mut byte);
+    let read = tokio::time::timeout(Duration::from_secs(5), read).await.unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
