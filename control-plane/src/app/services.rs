@@ -27,6 +27,12 @@ use crate::world::{self, follow};
 
 /// Largest message that operators may send: a channel with a CA bundle and thousands of models fits.
 const ADMIN_MESSAGE: usize = 8 << 20;
+/// What operators are served.
+const OPERATORS: [&str; 3] = [
+    ChannelAdminServiceServer::<Admin>::NAME,
+    PolicyAdminServiceServer::<Admin>::NAME,
+    FleetServiceServer::<FleetService>::NAME,
+];
 /// How often the database is asked for a sign of life.
 const PING: Duration = Duration::from_secs(2);
 
@@ -66,11 +72,7 @@ impl Services {
 
         let (admin_health, admin_health_service) = tonic_health::server::health_reporter();
         let (data_health, data_health_service) = tonic_health::server::health_reporter();
-        for service in [
-            ChannelAdminServiceServer::<Admin>::NAME,
-            PolicyAdminServiceServer::<Admin>::NAME,
-            FleetServiceServer::<FleetService>::NAME,
-        ] {
+        for service in OPERATORS {
             admin_health.set_service_status(service, ServingStatus::Serving).await;
         }
         for service in
@@ -80,7 +82,16 @@ impl Services {
         }
         tasks.spawn(tell_of_database(store, admin_health.clone(), stop.clone()));
         let reflection = || {
-            tonic_reflection::server::Builder::configure()
+            // Only what this listener serves: proxies' services are described, but not to be called here.
+            let builder = tonic_reflection::server::Builder::configure()
+                .with_service_name("grpc.health.v1.Health")
+                .with_service_name("grpc.reflection.v1.ServerReflection")
+                .with_service_name("grpc.reflection.v1alpha.ServerReflection");
+            let builder =
+                OPERATORS.into_iter().fold(builder, |builder, name| builder.with_service_name(name));
+            builder
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
                 // Without it clients print the details of errors as base64.

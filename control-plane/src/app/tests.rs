@@ -92,7 +92,10 @@ async fn part2_two_listeners_health_and_reflection_in_both_versions() {
         for name in ["ChannelAdminService", "PolicyAdminService", "FleetService"] {
             assert!(names.contains(&format!("spareline.admin.v1.{name}")), "{name}: {names:?}");
         }
-        assert!(names.contains(&"grpc.health.v1.Health".to_owned()));
+        for name in ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+            assert!(names.contains(&name.to_owned()), "{name}: {names:?}");
+        }
+        assert!(!names.iter().any(|n| n.contains("dataplane")), "not served here: {names:?}");
     }
     for (address, service) in [
         (&running.admin, "spareline.admin.v1.ChannelAdminService"),

@@ -21,7 +21,7 @@ use super::Failure;
 use super::client::{Client, Registry, refused};
 use super::diff::{self, Diff};
 use super::file::RegistryFile;
-use super::plan::{ChannelStep, Listed, Plan, plan};
+use super::plan::{ChannelStep, Listed, Plan, account, plan};
 use super::secrets::{self, Held};
 
 /// What to apply, and how.
@@ -261,10 +261,8 @@ impl Run {
 }
 
 fn key(step: &ChannelStep, name: &str) -> (String, String, String) {
-    // As the control plane tells accounts apart.
-    let url = url::Url::parse(&step.wanted.base_url).ok();
-    let host = url.and_then(|u| Some(format!("{}:{}", u.host_str()?, u.port_or_known_default()?)));
-    (name.to_owned(), step.wanted.provider.clone(), host.unwrap_or_default())
+    let (provider, host) = account(&step.wanted);
+    (name.to_owned(), provider, host)
 }
 
 /// Says in the audit log where a change came from.

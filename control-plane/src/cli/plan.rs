@@ -176,8 +176,15 @@ async fn change(
     problems: &mut Problems,
 ) -> Result<Option<ChannelStep>, Failure> {
     let mut credentials = Vec::new();
+    // A credential belongs to one account. Channels that share one and move elsewhere cannot move at the same instant, so
+    // what moves gets credentials of its own there, and the old ones go when nobody lists them any more.
+    let moves = account(current) != account(&wanted.channel);
     for (i, name) in wanted.credentials.iter().enumerate() {
         let secret = match held.get(name) {
+            Some(Held::Secret(_)) if moves => {
+                credentials.push(Listed::New(name.clone()));
+                continue;
+            }
             Some(Held::Stored(id)) => {
                 credentials.push(Listed::Known(*id));
                 continue;
@@ -223,6 +230,13 @@ async fn change(
         objection(status, &wanted.path, "channel.", &what, problems)?;
     }
     Ok(Some(step))
+}
+
+/// Provider, host and port: as the control plane tells accounts apart.
+pub(super) fn account(channel: &Channel) -> (String, String) {
+    let url = url::Url::parse(&channel.base_url).ok();
+    let host = url.and_then(|u| Some(format!("{}:{}", u.host_str()?, u.port_or_known_default()?)));
+    (channel.provider.clone(), host.unwrap_or_default())
 }
 
 /// What the control plane finds wrong with the file is the file's problem; all else ends the run.

@@ -161,6 +161,22 @@ async fn part5_apply_rotates_where_the_secret_changed() {
 }
 
 #[tokio::test]
+async fn part5_apply_moves_channels_that_share_a_credential() {
+    let bench = Bench::new().await;
+    bench.apply(FILE).await;
+    let before = bench.registry().await;
+    let moved = FILE.replace("https://api.example.com/v1", "https://moved.example.com/v1");
+    bench.apply(&moved).await;
+    let after = bench.registry().await;
+    let (one, two) = (&after.channels["one"], &after.channels["two"]);
+    assert_eq!(one.credential_ids.len(), 2);
+    assert_eq!(two.credential_ids, one.credential_ids[..1], "still shared");
+    assert_ne!(two.credential_ids, before.channels["two"].credential_ids, "another account");
+    let again = bench.apply(&moved).await;
+    assert!(again.contains("5 unchanged"), "{again}");
+}
+
+#[tokio::test]
 async fn part5_apply_prunes_only_when_asked() {
     let bench = Bench::new().await;
     bench.apply(FILE).await;
