@@ -64,14 +64,15 @@ fn judge(c: &mut Criterion) {
     let mut group = c.benchmark_group("commit_judge");
     group.bench_function("one chat chunk", |b| {
         let mut judge = Judge::new();
-        let event = Event { name: None, data, too_long: false };
+        let event = Event { name: None, data, too_long: false, status: None };
         b.iter(|| judge.event(black_box(event), &context));
     });
     let anthropic =
         br#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello there"}}"#;
     group.bench_function("one messages delta", |b| {
         let mut judge = Judge::new();
-        let event = Event { name: Some("content_block_delta"), data: anthropic, too_long: false };
+        let event =
+            Event { name: Some("content_block_delta"), data: anthropic, too_long: false, status: None };
         b.iter(|| judge.event(black_box(event), &context));
     });
 }

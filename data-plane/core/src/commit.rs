@@ -106,7 +106,7 @@ impl Judge {
         let shape = Shape::of(event.data);
         if shape.as_ref().is_none_or(|shape| shape.may_be_error(event.name)) {
             let evidence = Evidence::Event {
-                status: context.status,
+                status: event.status.unwrap_or(context.status),
                 headers: context.headers,
                 event: event.name,
                 data: event.data,

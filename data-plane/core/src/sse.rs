@@ -22,6 +22,8 @@ pub struct Event<'a> {
     pub data: &'a [u8],
     /// The event was longer than the cap: its data was not kept.
     pub too_long: bool,
+    /// The status that a comment of the event names (`:HTTP_STATUS/400`), as one provider does beside its errors.
+    pub status: Option<u16>,
 }
 
 /// Whether to go on.
@@ -46,6 +48,7 @@ pub struct Scanner {
     has_data: bool,
     too_long: bool,
     name: Option<String>,
+    status: Option<u16>,
     /// The last byte was a CR: a LF that follows belongs to it.
     after_cr: bool,
     crlf: bool,
@@ -76,6 +79,7 @@ impl Scanner {
             has_data: false,
             too_long: false,
             name: None,
+            status: None,
             after_cr: false,
             crlf: false,
             first_line: true,
@@ -192,6 +196,10 @@ impl Scanner {
                 Flow::Continue
             }
             Field::Name(value) => self.named(value),
+            Field::Status(status) => {
+                self.status = Some(status);
+                Flow::Continue
+            }
             Field::Other => Flow::Continue,
         };
         self.line = line;
@@ -223,7 +231,8 @@ impl Scanner {
                 self.append(value);
             }
             Field::Name(value) if !too_long => return self.named(value),
-            Field::Name(_) | Field::Other => {}
+            Field::Status(status) if !too_long => self.status = Some(status),
+            Field::Name(_) | Field::Status(_) | Field::Other => {}
         }
         Flow::Continue
     }
@@ -257,13 +266,13 @@ impl Scanner {
     }
 
     fn dispatch(&mut self, lent: &mut Option<&[u8]>, on_event: &mut impl FnMut(Event<'_>) -> Flow) -> Flow {
-        let name = self.name.take();
+        let (name, status) = (self.name.take(), self.status.take());
         if !std::mem::take(&mut self.has_data) {
             return Flow::Continue;
         }
         let too_long = std::mem::take(&mut self.too_long);
         let data = if too_long { b"" } else { lent.unwrap_or(&self.data) };
-        let flow = on_event(Event { name: name.as_deref(), data, too_long });
+        let flow = on_event(Event { name: name.as_deref(), data, too_long, status });
         *lent = None;
         self.data.clear();
         flow
@@ -275,6 +284,7 @@ enum Field<'a> {
     End,
     Data(&'a [u8]),
     Name(&'a [u8]),
+    Status(u16),
     /// A comment, or a field that does not matter here.
     Other,
 }
@@ -288,11 +298,16 @@ fn field<'a>(line: &'a [u8]) -> Field<'a> {
     } else if let Some(rest) = line.strip_prefix(b"event") {
         (Field::Name, rest)
     } else {
-        return Field::Other;
+        return status(line).map_or(Field::Other, Field::Status);
     };
     match rest {
         [] => kind(rest),
         [b':', b' ', value @ ..] | [b':', value @ ..] => kind(value),
         _ => Field::Other,
     }
+}
+
+/// The status that a comment names.
+fn status(line: &[u8]) -> Option<u16> {
+    std::str::from_utf8(line.strip_prefix(b":HTTP_STATUS/")?).ok()?.trim().parse().ok()
 }

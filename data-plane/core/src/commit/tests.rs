@@ -348,7 +348,7 @@ fn an_event_too_long_to_look_at_is_content_and_its_name_still_ends_the_stream() 
         now: UNIX_EPOCH,
     };
     let mut judge = Judge::new();
-    let long = |name| Event { name, data: b"", too_long: true };
+    let long = |name| Event { name, data: b"", too_long: true, status: None };
     assert!(matches!(judge.event(long(None), &context), Step::Content));
     assert!(matches!(
         judge.event(long(Some("response.completed")), &context),

@@ -59,6 +59,23 @@ fn a_byte_order_mark_is_no_part_of_the_first_field() {
 }
 
 #[test]
+fn a_comment_may_name_a_status_for_its_event_alone() {
+    let mut seen = Vec::new();
+    let text = b"id:1\nevent:error\n:HTTP_STATUS/429\ndata:{}\n\n:HTTP_STATUS/x\ndata: 2\n\n";
+    for cut in 0..text.len() {
+        seen.clear();
+        let mut scanner = Scanner::new();
+        for part in [&text[..cut], &text[cut..]] {
+            scanner.push(part, |event| {
+                seen.push(event.status);
+                Flow::Continue
+            });
+        }
+        assert_eq!(seen, [Some(429), None], "cut at {cut}");
+    }
+}
+
+#[test]
 fn the_last_event_may_lack_its_blank_line() {
     assert_eq!(data("data: 1\n\ndata: [DONE]"), ["1", "[DONE]"]);
     assert_eq!(data("data: 1\n\ndata: [DONE]\n"), ["1", "[DONE]"]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use spareline_core::classify::{self, Evidence, Input, StreamFault, Transport, Verdict};
+use spareline_core::classify::{self, Evidence, Input, Transport, Verdict};
 use spareline_core::commit::Usage;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -71,14 +71,10 @@ impl Run<'_> {
             provider: self.facts.provider,
             vendor: self.facts.vendor.as_deref(),
             endpoint: self.facts.endpoint,
-            stream: self.facts.stream,
+            stream: self.insists_on_stream(),
             evidence,
         };
         if let Err(verdict) = classify::check_success(&input, self.attempt.rules, self.attempt.now) {
-            return Err(self.rejected(verdict, status, body));
-        }
-        if self.insists_on_stream() {
-            let verdict = self.facts.judge(Evidence::Stream(StreamFault::NotAStream));
             return Err(self.rejected(verdict, status, body));
         }
         let usage = Usage::of_answer(&body);

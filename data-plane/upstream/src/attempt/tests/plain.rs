@@ -99,6 +99,19 @@ async fn success_that_is_none_fails() {
 }
 
 #[tokio::test]
+async fn where_there_are_no_streams_json_will_do() {
+    let body = r#"{"object":"list","data":[{"embedding":[1]}]}"#;
+    let (upstream, _told) = Upstream::always(http("200 OK", "application/json", body.as_bytes())).await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    setup.request = outgoing(Endpoint::Embeddings, "/v1/embeddings", r#"{"model":"e","stream":true}"#);
+    assert_eq!(finish(setup.go().await.unwrap()).await.0, body);
+    let (upstream, _told) = Upstream::always("HTTP/1.1 204 No Content\r\n\r\n").await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    setup.request = Outgoing::new(Method::DELETE, None, "/v1/files/f");
+    assert_eq!(setup.go().await.unwrap().status.as_u16(), 204);
+}
+
+#[tokio::test]
 async fn a_cut_answer_is_no_answer() {
     let upstream = Upstream::start(|mut peer| async move {
         peer.request().await;
