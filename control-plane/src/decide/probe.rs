@@ -79,6 +79,10 @@ pub fn probed(
     jitter: f64,
 ) -> ProbeChange {
     let status = Status { last_probed_at: Some(now), ..status.clone() };
+    if status.cause_in_force(now) == Some(Cause::Operator) {
+        // A human's word: nothing that a machine found is kept beside it.
+        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
+    }
     match outcome {
         ProbeOutcome::Good => good(status, rules, now, jitter),
         ProbeOutcome::Throttled { .. }
@@ -119,9 +123,6 @@ pub fn probed(
 }
 
 fn good(status: Status, rules: &FleetRules, now: OffsetDateTime, jitter: f64) -> ProbeChange {
-    if status.cause == Some(Cause::Operator) && status.state == State::Disabled {
-        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
-    }
     if status.is_out(now) && !rules.auto_enable {
         let pause = pause(status.cause.unwrap_or(Cause::Credential), status.failed_probes, jitter);
         return ProbeChange::Times(Status { retry_at: Some(now + pause), ..status });
@@ -154,9 +155,6 @@ fn bad(
     jitter: f64,
 ) -> ProbeChange {
     let in_force = status.cause_in_force(now);
-    if in_force == Some(Cause::Operator) {
-        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
-    }
     if in_force == Some(cause) {
         let failed_probes = status.failed_probes.saturating_add(1);
         let retry_at = Some(now + pause(cause, failed_probes, jitter));

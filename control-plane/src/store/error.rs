@@ -65,8 +65,20 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> StoreError {
-        if lost(&error) { StoreError::Unavailable(error) } else { StoreError::Database(error) }
+        if lost(&error) {
+            StoreError::Unavailable(error)
+        } else if unfit(&error) {
+            StoreError::invalid("request", "holds a character that cannot be stored (NUL)")
+        } else {
+            StoreError::Database(error)
+        }
     }
+}
+
+/// Whether the caller's text is at fault: the database takes no NUL.
+fn unfit(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|e| e.code());
+    code.is_some_and(|c| matches!(&*c, "22021" | "22P05"))
 }
 
 /// Whether the database rather than the statement is at fault.

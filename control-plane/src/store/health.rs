@@ -88,7 +88,7 @@ impl Store {
         tallies.retain(|(subject, _), (_, _, _, observed)| {
             counted && book.known(subject) == Known::Live && *observed >= book.fence(subject)
         });
-        let counts = count(&mut conn, &batch.proxy_id, &tallies, &book).await?;
+        let counts = count(&mut conn, &batch.proxy_id.replace('\0', ""), &tallies, &book).await?;
         conn.commit().await?;
 
         let asked: Vec<(Subject, Wish)> = counts

@@ -38,7 +38,20 @@ pub(super) fn to_json<M: Named>(message: &M) -> Result<Value> {
     let corrupt = |e: &dyn std::fmt::Display| StoreError::Corrupt(format!("{} as JSON: {e}", M::NAME));
     dynamic.transcode_from(message).map_err(|e| corrupt(&e))?;
     let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
-    dynamic.serialize_with_options(serde_json::value::Serializer, &options).map_err(|e| corrupt(&e))
+    let mut value =
+        dynamic.serialize_with_options(serde_json::value::Serializer, &options).map_err(|e| corrupt(&e))?;
+    strip(&mut value);
+    Ok(value)
+}
+
+/// The database takes every character but NUL, and what proxies report quotes strangers.
+pub(super) fn strip(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', ""),
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        Value::Object(map) => map.values_mut().for_each(strip),
+        _ => {}
+    }
 }
 
 /// The message back. Fields this build does not know are skipped.

@@ -51,53 +51,51 @@ impl Store {
     /// # Errors
     /// `Unavailable`.
     pub async fn open_session(&self, row: &ProxyRow) -> Result<()> {
-        self.put(row, true).await?;
+        self.put(std::slice::from_ref(row), true).await?;
         Ok(())
     }
 
-    /// Writes many rows (once a second per replica). `last_seen_at` is ignored: the database's clock counts. Only the session
-    /// that opened a row last may write it while it is alive: returns the ids whose row another session holds.
+    /// Writes many rows at once (once a second per replica). `last_seen_at` is ignored: the database's clock counts. Only the
+    /// session that opened a row last may write it while it is alive: returns the ids whose row another session holds.
     ///
     /// # Errors
     /// `Unavailable`.
     pub async fn put_proxies(&self, rows: &[ProxyRow]) -> Result<Vec<String>> {
-        let mut lost = Vec::new();
-        for row in rows {
-            if !self.put(row, false).await? {
-                lost.push(row.node.proxy_id.clone());
-            }
-        }
-        Ok(lost)
+        let written = self.put(rows, false).await?;
+        let lost = rows.iter().map(|r| &r.node.proxy_id).filter(|id| !written.contains(id));
+        Ok(lost.cloned().collect())
     }
 
-    async fn put(&self, row: &ProxyRow, take: bool) -> Result<bool> {
-        let applied = row.applied.as_ref();
-        let rejections = dp::Ack { frame: 0, applied: None, rejections: row.rejections.clone() };
-        let done = sqlx::query(
+    /// Answers the ids that were written.
+    async fn put(&self, rows: &[ProxyRow], take: bool) -> Result<Vec<String>> {
+        // A row twice in one statement is refused: the last one counts. In order, so that replicas do not deadlock.
+        let rows: BTreeMap<&str, &ProxyRow> = rows.iter().map(|r| (r.node.proxy_id.as_str(), r)).collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let encoded: Vec<_> = rows.values().map(|row| encode(row)).collect();
+        let text = serde_json::Value::Array(encoded);
+        Ok(sqlx::query_scalar(
             "INSERT INTO proxies AS p (proxy_id, instance_id, session_id, replica_id, build, labels, groups, features, \
              applied_epoch, applied_revision, applied_digest, rejections, last_seen_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, clock_timestamp()) \
-             ON CONFLICT (proxy_id) DO UPDATE SET instance_id = $2, session_id = $3, replica_id = $4, build = $5, labels = $6, \
-             groups = $7, features = $8, applied_epoch = $9, applied_revision = $10, applied_digest = $11, rejections = $12, \
-             last_seen_at = clock_timestamp() \
-             WHERE $13 OR p.session_id = $3 OR p.session_id IS NULL OR p.last_seen_at < clock_timestamp() - interval '35 s'",
+             SELECT proxy_id, instance_id, session_id, replica_id, build, labels, \
+               ARRAY(SELECT jsonb_array_elements_text(groups)), ARRAY(SELECT jsonb_array_elements_text(features)), \
+               applied_epoch, applied_revision, applied_digest, decode(rejections, 'hex'), clock_timestamp() \
+             FROM jsonb_to_recordset($1) AS x (proxy_id text, instance_id text, session_id uuid, replica_id text, build text, \
+               labels jsonb, groups jsonb, features jsonb, applied_epoch text, applied_revision bigint, applied_digest bigint, \
+               rejections text) \
+             ON CONFLICT (proxy_id) DO UPDATE SET instance_id = excluded.instance_id, session_id = excluded.session_id, \
+             replica_id = excluded.replica_id, build = excluded.build, labels = excluded.labels, groups = excluded.groups, \
+             features = excluded.features, applied_epoch = excluded.applied_epoch, applied_revision = excluded.applied_revision, \
+             applied_digest = excluded.applied_digest, rejections = excluded.rejections, last_seen_at = excluded.last_seen_at \
+             WHERE $2 OR p.session_id = excluded.session_id OR p.session_id IS NULL \
+               OR p.last_seen_at < clock_timestamp() - interval '35 s' \
+             RETURNING proxy_id",
         )
-        .bind(&row.node.proxy_id)
-        .bind(&row.node.instance_id)
-        .bind(row.session_id)
-        .bind(&row.replica_id)
-        .bind(&row.node.build)
-        .bind(Json(&row.node.labels))
-        .bind(&row.node.groups)
-        .bind(&row.node.features)
-        .bind(applied.map(|p| p.epoch.as_str()))
-        .bind(applied.map(|p| p.revision))
-        .bind(applied.map(|p| p.digest.cast_signed()))
-        .bind(rejections.encode_to_vec())
+        .bind(text)
         .bind(take)
-        .execute(&self.reports)
-        .await?;
-        Ok(done.rows_affected() > 0)
+        .fetch_all(&self.reports)
+        .await?)
     }
 
     /// Marks sessions as ended; rows of other sessions stay.
@@ -137,6 +135,29 @@ impl Store {
         .await?;
         Ok(gone.rows_affected())
     }
+}
+
+/// A row as JSON, for one statement over many.
+fn encode(row: &ProxyRow) -> serde_json::Value {
+    let applied = row.applied.as_ref();
+    let rejections = dp::Ack { frame: 0, applied: None, rejections: row.rejections.clone() };
+    let hex: String = rejections.encode_to_vec().iter().map(|b| format!("{b:02x}")).collect();
+    let mut value = serde_json::json!({
+        "proxy_id": row.node.proxy_id,
+        "instance_id": row.node.instance_id,
+        "session_id": row.session_id,
+        "replica_id": row.replica_id,
+        "build": row.node.build,
+        "labels": row.node.labels,
+        "groups": row.node.groups,
+        "features": row.node.features,
+        "applied_epoch": applied.map(|p| &p.epoch),
+        "applied_revision": applied.map(|p| p.revision),
+        "applied_digest": applied.map(|p| p.digest.cast_signed()),
+        "rejections": hex,
+    });
+    super::json::strip(&mut value);
+    value
 }
 
 impl Row {

@@ -63,11 +63,12 @@ pub(super) fn subject_message(subject: &Subject) -> pb::Subject {
     pb::Subject { kind: Some(kind) }
 }
 
-/// The subject of a message; `None` when it names none.
+/// The subject of a message; `None` when it names none, or one that no database could hold.
 pub(super) fn subject_of(message: Option<&pb::Subject>) -> Option<Subject> {
     Some(match message?.kind.as_ref()? {
         pb::subject::Kind::ChannelId(id) => Subject::Channel(ChannelId(*id)),
         pb::subject::Kind::CredentialId(id) => Subject::Credential(CredentialId(*id)),
+        pb::subject::Kind::Ability(a) if a.model.contains('\0') => return None,
         pb::subject::Kind::Ability(a) => Subject::Ability {
             channel: ChannelId(a.channel_id),
             model: a.model.as_str().into(),

@@ -58,7 +58,7 @@ impl Store {
         let mut open: Vec<Open<'_>> = Vec::new();
         let mut taken: HashSet<Uuid> = answers.keys().copied().collect();
         for batch in batches {
-            let actor = format!("proxy:{}", batch.proxy_id);
+            let actor = format!("proxy:{}", plain(&batch.proxy_id));
             for verdict in &batch.verdicts {
                 if let (Some(id), Some(subject)) =
                     (id_of(verdict), rows::subject_of(verdict.subject.as_ref()))
@@ -200,8 +200,19 @@ fn input(verdict: &dp::Verdict, actor: &str) -> VerdictInput {
         retry_after: duration(verdict.retry_after),
         age: duration(verdict.age).unwrap_or_default(),
         actor: actor.to_owned(),
-        evidence: verdict.evidence.clone(),
+        evidence: verdict.evidence.as_ref().map(|e| pb::Evidence {
+            provider_code: plain(&e.provider_code),
+            excerpt: plain(&e.excerpt),
+            rule_id: plain(&e.rule_id),
+            request_id: plain(&e.request_id),
+            http_status: e.http_status,
+        }),
     }
+}
+
+/// Without NUL, which the database does not take: one odd excerpt must not keep a batch from being counted for ever.
+fn plain(text: &str) -> String {
+    text.replace('\0', "")
 }
 
 /// In 0..1.
@@ -244,8 +255,8 @@ async fn keep(conn: &mut PgConnection, settled: &[(Open<'_>, Answer)], answers: 
          $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::jsonb[]) \
          ON CONFLICT (verdict_id) DO NOTHING RETURNING verdict_id",
     )
-    .bind(settled.iter().map(|(o, _)| o.batch.proxy_id.as_str()).collect::<Vec<_>>())
-    .bind(settled.iter().map(|(o, _)| o.batch.epoch.as_str()).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| plain(&o.batch.proxy_id)).collect::<Vec<_>>())
+    .bind(settled.iter().map(|(o, _)| plain(&o.batch.epoch)).collect::<Vec<_>>())
     .bind(settled.iter().map(|(o, _)| o.id).collect::<Vec<_>>())
     .bind(keys.iter().map(|k| k.kind).collect::<Vec<_>>())
     .bind(keys.iter().map(|k| k.id).collect::<Vec<_>>())

@@ -160,3 +160,28 @@ async fn issue3_the_budget_suppresses_what_is_too_much_at_once() {
     let throttled = verdict(&key(one.credential_ids[5]), pb::Cause::Throttled, 1);
     assert_eq!(report_one(&store, throttled).await, dp::Disposition::Applied);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part7_what_the_database_cannot_hold_does_not_keep_a_batch_from_being_counted() {
+    let (_db, store) = fresh().await;
+    let one = create(&store, spec("one"), &["sk-0123456789abcde1"]).await;
+    let subject = key(one.credential_ids[0]);
+    let mut odd = verdict(&subject, pb::Cause::Credential, 1);
+    odd.evidence.as_mut().unwrap().excerpt = "no\0 such key".into();
+    let nowhere = verdict(&ability(one.channel_id, "gp\0t", None), pb::Cause::Throttled, 1);
+    let mut nameless = verdict(&subject, pb::Cause::Quota, 1);
+    nameless.verdict_id = "not a uuid".into();
+    let answers: Vec<_> = report(&store, vec![odd, nowhere, nameless])
+        .await
+        .iter()
+        .map(dp::VerdictResult::disposition)
+        .collect();
+    use dp::Disposition::{Applied, UnknownSubject};
+    assert_eq!(answers, [Applied, UnknownSubject, UnknownSubject]);
+    assert_eq!(status(&store, &subject).await.reason, "401 invalid_api_key: no such key");
+    let mut named = spec("nul");
+    named.display_name = "a\0b".into();
+    named.models[0].model = "a\0b".into();
+    let refused = write(&store, |tx| Box::pin(async move { tx.create_channel(named, &[]).await })).await;
+    assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+}
