@@ -10,7 +10,7 @@ mod facts;
 mod hints;
 mod inflate;
 mod input;
-mod json;
+pub(crate) mod json;
 mod judge;
 mod operator;
 mod redact;

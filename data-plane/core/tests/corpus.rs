@@ -3,6 +3,8 @@
 //! Every case is read with its vendor known and hidden, re-serialised, compressed, and (where a code decides) with
 //! another message; streams go event by event. A failure prints id, what was expected, what came, and the rule.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a broken case file is a failure too
+
 #[path = "corpus/case.rs"]
 mod case;
 #[path = "corpus/variants.rs"]

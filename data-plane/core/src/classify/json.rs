@@ -10,7 +10,7 @@ use memchr::memchr2;
 
 /// Where the reader is. After a fault every further read answers "nothing".
 #[derive(Clone, Debug)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
     broken: bool,
@@ -19,7 +19,7 @@ pub(super) struct Cursor<'a> {
 
 /// A value, with containers still to be read: `Object` by [`Cursor::key`], `Array` by [`Cursor::item`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Object,
     Array,
     Str(Raw<'a>),
@@ -33,35 +33,40 @@ pub(super) enum Value<'a> {
 
 /// A string as it stands between its quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Raw<'a> {
+pub(crate) struct Raw<'a> {
     bytes: &'a [u8],
 }
 
 // === impl Cursor ===
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, broken: false, fresh: false }
     }
 
     /// Whether something was wrong so far, an early end included.
-    pub(super) fn broken(&self) -> bool {
+    pub(crate) fn broken(&self) -> bool {
         self.broken
     }
 
     /// Whether nothing but white space is left.
-    pub(super) fn at_end(&mut self) -> bool {
+    pub(crate) fn at_end(&mut self) -> bool {
         self.blank();
         self.at >= self.bytes.len()
     }
 
+    /// How many bytes have been read.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
     /// What has not been read yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
     /// The next value; opens a container.
-    pub(super) fn value(&mut self) -> Value<'a> {
+    pub(crate) fn value(&mut self) -> Value<'a> {
         if self.broken {
             return Value::Broken;
         }
@@ -82,7 +87,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next key of the object that is open, `None` at its end. Its value must then be read or skipped.
-    pub(super) fn key(&mut self) -> Option<Raw<'a>> {
+    pub(crate) fn key(&mut self) -> Option<Raw<'a>> {
         if !self.next_member(b'}') {
             return None;
         }
@@ -102,12 +107,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether the array that is open has a further item, to be read or skipped.
-    pub(super) fn item(&mut self) -> bool {
+    pub(crate) fn item(&mut self) -> bool {
         self.next_member(b']')
     }
 
     /// Steps over one value of any depth.
-    pub(super) fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         match self.value() {
             Value::Object => self.leave(b'}'),
             Value::Array => self.leave(b']'),
@@ -116,7 +121,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Steps over what `value`, just read, still holds.
-    pub(super) fn finish(&mut self, value: Value<'_>) {
+    pub(crate) fn finish(&mut self, value: Value<'_>) {
         match value {
             Value::Object => self.leave(b'}'),
             Value::Array => self.leave(b']'),
@@ -238,7 +243,7 @@ impl<'a> Cursor<'a> {
 
 impl Value<'_> {
     /// Whether something is there: not null, false, zero, `""`. Containers count as something.
-    pub(super) fn is_set(self) -> bool {
+    pub(crate) fn is_set(self) -> bool {
         match self {
             Self::Object | Self::Array => true,
             Self::Str(raw) => !raw.is_empty(),
@@ -252,17 +257,17 @@ impl Value<'_> {
 // === impl Raw ===
 
 impl<'a> Raw<'a> {
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.bytes.is_empty()
     }
 
     /// Its bytes where they need no decoding: enough to compare with a key.
-    pub(super) fn plain(self) -> &'a [u8] {
+    pub(crate) fn plain(self) -> &'a [u8] {
         self.bytes
     }
 
     /// At most `limit` bytes of it, as written; a container in a string is never cut.
-    pub(super) fn start(self, limit: usize) -> Self {
+    pub(crate) fn start(self, limit: usize) -> Self {
         match self.bytes.get(..limit) {
             Some(bytes) if !matches!(self.bytes.trim_ascii_start().first(), Some(b'{' | b'[')) => {
                 // Not in the middle of an escape.
@@ -275,7 +280,7 @@ impl<'a> Raw<'a> {
     }
 
     /// Decoded; bad escapes and bad UTF-8 become the replacement character.
-    pub(super) fn text(self) -> Cow<'a, str> {
+    pub(crate) fn text(self) -> Cow<'a, str> {
         if memchr::memchr(b'\\', self.bytes).is_some() {
             Cow::Owned(unescape(self.bytes))
         } else {

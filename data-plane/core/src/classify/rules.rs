@@ -86,7 +86,7 @@ impl Rule {
         Self { on, ..self }
     }
 
-    const fn to_confirm(self) -> Self {
+    const fn confirmed(self) -> Self {
         Self { confirm: true, ..self }
     }
 
@@ -104,10 +104,13 @@ struct Index {
     /// Starts and ends of codes.
     affixes: Vec<(Affix, usize, usize)>,
     /// Phrases by their first byte in lower case; those that begin with a wildcard under 0.
-    starts: Vec<Vec<(Vec<Part>, usize, usize)>>,
+    starts: Vec<Vec<Phrase>>,
     word_sets: Vec<usize>,
     functions: Vec<(usize, fn(&Facts, u16) -> bool)>,
 }
+
+/// A phrase taken apart, its rule and its entry.
+type Phrase = (Vec<Part>, usize, usize);
 
 /// A part of a phrase.
 #[derive(Clone, Copy, Debug)]
@@ -396,7 +399,9 @@ fn name(text: &str) -> usize {
         }
         None => Some(text.find([' ', '\n', ',', '，']).unwrap_or(text.len())),
     };
-    end.filter(|end| *end <= 200).unwrap_or(0)
+    let end = end.filter(|end| *end <= 200).unwrap_or(0);
+    // "Model x: not found"
+    if close.is_none() && text.get(..end).is_some_and(|name| name.ends_with(':')) { end - 1 } else { end }
 }
 
 #[cfg(test)]

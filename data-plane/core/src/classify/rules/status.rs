@@ -7,9 +7,9 @@ use crate::words::{Cause, Class};
 pub(super) static RULES: &[Rule] = &[
     rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
     rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
-    dead("status.payment", Cause::Quota, Find::If(|_, _| true)).to_confirm().on(&[(402, 402), (412, 412)]),
-    dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).to_confirm().on(&[(401, 401)]),
-    dead("status.forbidden", Cause::Credential, Find::If(is_json)).to_confirm().on(&[(403, 403)]),
+    dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
+    dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).confirmed().on(&[(401, 401)]),
+    dead("status.forbidden", Cause::Credential, Find::If(is_json)).confirmed().on(&[(403, 403)]),
     rule("status.forbidden_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
         .on(&[(403, 403)]),
     rule("status.model_named", Find::If(names_model), Class::ModelUnavailable).on(&[(404, 404)]),

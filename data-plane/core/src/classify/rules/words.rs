@@ -52,8 +52,8 @@ pub(super) static RULES: &[Rule] = &[
             ],
         ]),
     )
-    .to_confirm(),
-    dead("words.api_key", Cause::Credential, Find::Words(&[&["api"], &["key"], BAD])).to_confirm(),
+    .confirmed(),
+    dead("words.api_key", Cause::Credential, Find::Words(&[&["api"], &["key"], BAD])).confirmed(),
     dead(
         "words.account",
         Cause::Credential,
@@ -62,7 +62,7 @@ pub(super) static RULES: &[Rule] = &[
             BAD,
         ]),
     )
-    .to_confirm(),
+    .confirmed(),
     rule(
         "words.model",
         Find::Words(&[
