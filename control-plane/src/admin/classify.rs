@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use spareline_core::classify::{self, Evidence, Input, Rules, Verdict};
+use spareline_core::classify::{Evidence, Input, Rules, classify_recorded};
 use spareline_core::policy::RequestPolicy;
 use spareline_core::{Class, Endpoint, Provider, convert};
 use spareline_proto::admin::v1::{ClassifyRequest, ClassifyResponse};
@@ -54,7 +54,7 @@ impl Admin {
             stream: request.stream,
             evidence: Evidence::Response { status, headers: &headers, body: request.body.as_bytes() },
         };
-        let verdict = read(&input, &headers, status, &request.body, &rules);
+        let verdict = classify_recorded(&input, &rules, SystemTime::now()).verdict;
         let policy = RequestPolicy::resolve(global.as_ref(), group.as_ref());
         let reaction = policy.reaction(verdict.kind, provider, status);
         let blameless = matches!(verdict.class, Class::Ok | Class::None);
@@ -81,52 +81,4 @@ fn headers(request: &ClassifyRequest, violations: &mut Violations) -> HeaderMap 
         }
     }
     headers
-}
-
-/// A plain answer is read as such; the events of a stream one by one, as they would come.
-fn read(input: &Input<'_>, headers: &HeaderMap, status: u16, body: &str, rules: &Rules) -> Verdict {
-    let now = SystemTime::now();
-    let events = input.stream && (200..300).contains(&status) && is_event_stream(headers, body);
-    if events {
-        for (event, data) in lines(body) {
-            let evidence =
-                Evidence::Event { status, headers, event: event.as_deref(), data: data.as_bytes() };
-            if let Some(verdict) = classify::check_stream_event(&Input { evidence, ..*input }, rules, now) {
-                return *verdict;
-            }
-        }
-    } else if (200..300).contains(&status)
-        && !input.stream
-        && let Err(verdict) = classify::check_success(input, rules, now)
-    {
-        return *verdict;
-    }
-    classify::classify(input, rules, now)
-}
-
-fn is_event_stream(headers: &HeaderMap, body: &str) -> bool {
-    match headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) {
-        Some(kind) => kind.starts_with("text/event-stream"),
-        None => body.starts_with("data:") || body.starts_with("event:") || body.starts_with(':'),
-    }
-}
-
-/// The events of a short stream: name and data. Operators paste these; traffic has a scanner of its own.
-fn lines(body: &str) -> Vec<(Option<String>, String)> {
-    let mut events = Vec::new();
-    let (mut name, mut data): (Option<String>, Vec<&str>) = (None, Vec::new());
-    for line in body.lines().chain([""]) {
-        if line.is_empty() {
-            if !data.is_empty() {
-                events.push((name.take(), data.join("\n")));
-                data.clear();
-            }
-            name = None;
-        } else if let Some(rest) = line.strip_prefix("data:") {
-            data.push(rest.strip_prefix(' ').unwrap_or(rest));
-        } else if let Some(rest) = line.strip_prefix("event:") {
-            name = Some(rest.trim().to_owned());
-        }
-    }
-    events
 }

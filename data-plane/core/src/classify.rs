@@ -13,6 +13,7 @@ mod input;
 pub(crate) mod json;
 mod judge;
 mod operator;
+mod recorded;
 mod redact;
 mod rules;
 mod success;
@@ -20,6 +21,7 @@ mod vendor;
 mod verdict;
 
 pub use input::{Evidence, Input, Limit, StreamFault, Transport};
+pub use recorded::{Recorded, classify_recorded, classify_stream};
 pub use verdict::{Detail, EvidenceKind, Hint, RuleId, Verdict};
 
 use std::sync::Arc;

@@ -54,6 +54,24 @@ fn part1_gzipped() {
 }
 
 #[test]
+fn part1_streams_split_at_every_byte() {
+    let streams: Vec<_> = all().into_iter().filter(|case| case.stream && case.is_event_stream()).collect();
+    assert!(streams.len() > 30);
+    for case in streams {
+        for at in 0..=case.body_bytes().len() {
+            let got = case.read_split(at);
+            assert!(
+                case.check(&got).is_ok(),
+                "{} split at {at}: {:?} by {}",
+                case.id,
+                case.check(&got),
+                got.rule
+            );
+        }
+    }
+}
+
+#[test]
 fn part1_a_code_decides_whatever_the_message() {
     table("message replaced", &all(), |case| variants::without_message(case).map(|case| case.read(true)));
 }

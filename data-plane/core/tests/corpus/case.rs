@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use spareline_core::classify::{Evidence, Input, Rules, StreamFault, Verdict, classify};
+use spareline_core::classify::{Evidence, Input, Recorded, Rules, classify_recorded, classify_stream};
 use spareline_core::words::{Class, Endpoint, Provider};
 
 #[derive(Clone, Debug)]
@@ -21,7 +21,8 @@ pub(crate) struct Case {
     pub(crate) scope: String,
     pub(crate) also_ok: Vec<String>,
     pub(crate) retry_after_s: Option<f64>,
-    pub(crate) error_event: Option<usize>,
+    pub(crate) error_event: Option<u32>,
+    pub(crate) first_content: Option<u32>,
 }
 
 /// How a case was read.
@@ -33,7 +34,8 @@ pub(crate) struct Read {
     pub(crate) also: Vec<String>,
     pub(crate) code: String,
     pub(crate) wait: Option<f64>,
-    pub(crate) event: Option<usize>,
+    pub(crate) error_event: Option<u32>,
+    pub(crate) first_content: Option<u32>,
 }
 
 /// All cases of both files.
@@ -79,12 +81,17 @@ impl Case {
                 .map(|v| v.as_str().unwrap().to_owned())
                 .collect(),
             retry_after_s: line["retry_after_s"].as_f64(),
-            error_event: line["error_event"].as_u64().map(|at| usize::try_from(at).unwrap()),
+            error_event: line["error_event"].as_u64().map(|at| u32::try_from(at).unwrap()),
+            first_content: line["first_content_event"].as_u64().map(|at| u32::try_from(at).unwrap()),
         }
     }
 
     pub(crate) fn body_bytes(&self) -> &[u8] {
         self.bytes.as_deref().unwrap_or(self.body.as_bytes())
+    }
+
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
     }
 
     fn dialect(&self) -> Provider {
@@ -117,46 +124,23 @@ impl Case {
         };
         let rules = Rules::builtin();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_780_000_000);
-        let (status, headers) = (self.status, &self.headers);
-        let events = self
-            .headers
-            .get("content-type")
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        if !(self.stream && events) {
-            return Read::of(
-                &classify(
-                    &input(Evidence::Response { status, headers, body: self.body_bytes() }),
-                    &rules,
-                    now,
-                ),
-                None,
-            );
-        }
-        let events = events_of(&self.body);
-        for (at, (event, data)) in events.iter().enumerate() {
-            let event = event.as_deref();
-            let verdict = classify(
-                &input(Evidence::Event { status, headers, event, data: data.as_bytes() }),
-                &rules,
-                now,
-            );
-            if verdict.class != Class::Ok {
-                return Read::of(&verdict, Some(at + 1));
-            }
-        }
-        let fault = if self.class == "ok" { None } else { Some(StreamFault::Empty) };
-        match fault {
-            Some(fault) => Read::of(&classify(&input(Evidence::Stream(fault)), &rules, now), None),
-            None => Read {
-                class: Class::Ok,
-                scope: "request".into(),
-                rule: "ok".into(),
-                also: vec![],
-                code: String::new(),
-                wait: None,
-                event: None,
-            },
-        }
+        let evidence =
+            Evidence::Response { status: self.status, headers: &self.headers, body: self.body_bytes() };
+        Read::of(&classify_recorded(&input(evidence), &rules, now))
+    }
+
+    /// Reads a stream that comes in two chunks.
+    pub(crate) fn read_split(&self, at: usize) -> Read {
+        let (first, second) = self.body_bytes().split_at(at);
+        let input = Input {
+            provider: self.dialect(),
+            vendor: Some(&self.vendor),
+            endpoint: Some(self.endpoint()),
+            stream: true,
+            evidence: Evidence::Response { status: self.status, headers: &self.headers, body: &[] },
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_780_000_000);
+        Read::of(&classify_stream(&input, [first, second], &Rules::builtin(), now))
     }
 
     /// Compares as the corpus' README says: strict on the class where `also_ok` is absent, on the scope where the class
@@ -185,15 +169,18 @@ impl Case {
         if !same {
             return Err(format!("retry_after: expected {:?}, got {:?}", self.retry_after_s, got.wait));
         }
-        if self.error_event.is_some() && got.event != self.error_event {
-            return Err(format!("error event: expected {:?}, got {:?}", self.error_event, got.event));
+        let events = (got.first_content, got.error_event);
+        if self.stream && events != (self.first_content, self.error_event) {
+            let wanted = (self.first_content, self.error_event);
+            return Err(format!("first content and error event: expected {wanted:?}, got {events:?}"));
         }
         Ok(())
     }
 }
 
 impl Read {
-    fn of(verdict: &Verdict, event: Option<usize>) -> Self {
+    fn of(recorded: &Recorded) -> Self {
+        let verdict = &recorded.verdict;
         Self {
             class: verdict.class,
             scope: verdict.scope.to_string(),
@@ -201,30 +188,8 @@ impl Read {
             also: verdict.also.iter().map(ToString::to_string).collect(),
             code: verdict.provider_code.clone(),
             wait: verdict.retry_after.as_ref().map(|hint| hint.read.as_secs_f64()),
-            event,
+            error_event: recorded.error_event,
+            first_content: recorded.first_content,
         }
     }
-}
-
-/// Names and data of the events that carry data and are not `[DONE]`; an unfinished one at the end does not count.
-fn events_of(body: &str) -> Vec<(Option<String>, String)> {
-    let body = body.replace("\r\n", "\n");
-    let mut events = Vec::new();
-    let blocks: Vec<_> = body.split("\n\n").collect();
-    for block in blocks.iter().take(blocks.len().saturating_sub(1)) {
-        let mut name = None;
-        let mut data = Vec::new();
-        for line in block.lines() {
-            if let Some(value) = line.strip_prefix("event:") {
-                name = Some(value.trim_start().to_owned());
-            } else if let Some(value) = line.strip_prefix("data:") {
-                data.push(value.strip_prefix(' ').unwrap_or(value));
-            }
-        }
-        let data = data.join("\n");
-        if !data.is_empty() && data != "[DONE]" {
-            events.push((name, data));
-        }
-    }
-    events
 }
