@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         None => serve(cli.serve),
-        Some(Command::NewEpoch(flags)) => new_epoch(flags),
+        Some(Command::NewEpoch(flags)) => new_epoch(*flags),
         Some(Command::Apply(flags)) => Ok(call(apply(flags))),
         Some(Command::Export(flags)) => Ok(call(export(flags))),
     };

@@ -27,7 +27,7 @@ pub enum Command {
     Export(ExportFlags),
     /// Starts a new epoch, after a restored backup or a failover that lost commits: proxies that are ahead take the registry
     /// as it is now, and go on serving meanwhile. Works on the database itself; takes the server's flags.
-    NewEpoch(ServeFlags),
+    NewEpoch(Box<ServeFlags>),
 }
 
 /// Flags of the server.
@@ -71,8 +71,13 @@ pub struct ServeFlags {
     database_connections: Option<String>,
 }
 
+/// Shown below the flags of `apply` and `export`.
+const EXIT_CODES: &str = "Exit codes: 0 done (the registry matches, or with --dry-run the differences were shown); 1 the control \
+plane refused, failed or could not be reached; 2 the file or the flags are wrong, and nothing was changed.";
+
 /// Flags of `apply`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ApplyFlags {
     /// The file; see deploy/examples/registry.yaml.
     pub file: PathBuf,
@@ -89,6 +94,7 @@ pub struct ApplyFlags {
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ExportFlags {
     /// Where the control plane serves operators.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7700")]
