@@ -1,3 +1,4 @@
+mod corpus;
 mod plain;
 mod stream;
 mod timing;

@@ -12,17 +12,17 @@ use crate::attempt::{Answer, CommitMode, Ending, Failed, Run};
 use crate::testing::{CHAT, CHAT_STREAM, DONE, ROLE, STOP, Setup, delta, finish};
 
 /// Pieces, each after its pause; then an end, or silence for ever.
-async fn judge(
+pub(super) async fn judge<P: Into<Bytes> + Send + 'static>(
     setup: &Setup,
     kind: &str,
-    pieces: Vec<(u64, String)>,
+    pieces: Vec<(u64, P)>,
     ends: bool,
 ) -> Result<Answer, Box<Failed>> {
     let stream = futures_util::stream::unfold((pieces.into_iter(), ends), |(mut pieces, ends)| async move {
         match pieces.next() {
             Some((seconds, piece)) => {
                 sleep(Duration::from_secs(seconds)).await;
-                Some((Ok::<_, std::io::Error>(Bytes::from(piece)), (pieces, ends)))
+                Some((Ok::<Bytes, std::io::Error>(piece.into()), (pieces, ends)))
             }
             None if ends => None,
             None => std::future::pending().await,
