@@ -4,8 +4,6 @@
 //! list says what is configured, [`View`](crate::view::View) says what is out.
 
 mod build;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use build::Changes;
 
