@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spareline_core::classify::{
-    Evidence, Input, Rules, Verdict, check_stream_event, check_success, classify,
+    Evidence, Input, Rules, Verdict, check_stream_event, check_success, classify, classify_stream,
 };
 use spareline_core::words::{Class, Endpoint, Provider};
 
@@ -168,6 +168,30 @@ fn part2_planted_text_never_spoils_a_success() {
                     now(),
                 );
                 assert!(verdict.is_none(), "{text:?} in {data}: {verdict:?}");
+            }
+        }
+    }
+}
+
+/// Whole streams, split at every byte, in all three line ends.
+#[test]
+fn part2_planted_streams_split_anywhere() {
+    let headers = HeaderMap::new();
+    for text in ENVELOPES {
+        let delta = json!({"choices": [{"index": 0, "delta": {"content": text, "reasoning_content": text}}]});
+        let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        let stream =
+            format!(": {}\n\ndata: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n", text.replace('\n', " "));
+        for ends in ["\n", "\r\n", "\r"] {
+            let stream = stream.replace('\n', ends);
+            for at in 0..=stream.len() {
+                let (first, second) = stream.as_bytes().split_at(at);
+                let evidence = Evidence::Response { status: 200, headers: &headers, body: &[] };
+                let mut input = input(Endpoint::ChatCompletions, None, evidence);
+                input.stream = true;
+                let read = classify_stream(&input, [first, second], &Rules::builtin(), now());
+                assert_eq!(read.verdict.class, Class::Ok, "{text:?} split at {at} with {ends:?}");
+                assert_eq!(read.first_content, Some(1), "{text:?} split at {at} with {ends:?}");
             }
         }
     }

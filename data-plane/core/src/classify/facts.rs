@@ -119,7 +119,8 @@ impl Facts {
         match cursor.value() {
             Value::Object => self.top(cursor, &mut found),
             Value::Array => {
-                if cursor.item() && cursor.value() == Value::Object {
+                let first = if cursor.item() { cursor.value() } else { Value::Null };
+                if first == Value::Object {
                     self.top(cursor, &mut found);
                 }
             }

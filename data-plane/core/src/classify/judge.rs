@@ -204,7 +204,9 @@ fn implied(code: &Code) -> Option<u16> {
         | "validationerror"
         | "invalidargument"
         | "validationexception"
-        | "invalidparameter" => 400,
+        | "invalidparameter"
+        | "invalidparametervalue"
+        | "missingparameter" => 400,
         "unauthorized" => 401,
         "forbidden" | "permissionerror" | "permissiondenied" | "accessdenied" => 403,
         "notfound" => 404,

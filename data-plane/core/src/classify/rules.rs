@@ -47,8 +47,11 @@ pub(super) enum Find {
     /// Words of a code nobody listed: one of each set.
     Words(&'static [&'static [&'static str]]),
     /// Whatever the function sees.
-    If(fn(&Facts, u16) -> bool),
+    If(Test),
 }
+
+/// Looks at the facts and the effective status.
+type Test = fn(&Facts, u16) -> bool;
 
 /// Where a rule hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,7 +109,7 @@ struct Index {
     /// Phrases by their first byte in lower case; those that begin with a wildcard under 0.
     starts: Vec<Vec<Phrase>>,
     word_sets: Vec<usize>,
-    functions: Vec<(usize, fn(&Facts, u16) -> bool)>,
+    functions: Vec<(usize, Test)>,
 }
 
 /// A phrase taken apart, its rule and its entry.
