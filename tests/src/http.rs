@@ -202,13 +202,13 @@ impl Reply {
     }
 }
 
-/// Sends raw bytes and reads until the peer closes or is silent for a second.
-pub async fn raw(to: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>> {
+/// Sends raw bytes and reads until the peer closes or is silent for so long.
+pub async fn raw(to: SocketAddr, bytes: &[u8], silence: Duration) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(to).await?;
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
-    while let Ok(Ok(read)) = tokio::time::timeout(Duration::from_secs(1), stream.read(&mut buffer)).await {
+    while let Ok(Ok(read)) = tokio::time::timeout(silence, stream.read(&mut buffer)).await {
         if read == 0 {
             break;
         }

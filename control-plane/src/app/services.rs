@@ -96,6 +96,11 @@ impl Services {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
                 // Without it clients print the details of errors as base64.
                 .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+                // Listed are the services of this listener only; types are found all the same.
+                .with_service_name(ChannelAdminServiceServer::<Admin>::NAME)
+                .with_service_name(PolicyAdminServiceServer::<Admin>::NAME)
+                .with_service_name(FleetServiceServer::<FleetService>::NAME)
+                .with_service_name("grpc.health.v1.Health")
         };
         admin_gate.open(
             Routes::new(admin_health_service)
@@ -122,6 +127,9 @@ impl Services {
             biased;
             () = self.stop.cancelled() => Ok(()),
             Some(ended) = self.tasks.join_next() => {
+                if self.stop.is_cancelled() {
+                    return Ok(());
+                }
                 self.stop.cancel();
                 Err(AppError::Task(ended.err().map_or_else(|| "it had nothing left to do".to_owned(), |e| e.to_string())))
             }

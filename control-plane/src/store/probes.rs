@@ -47,7 +47,8 @@ macro_rules! wanted {
 }
 
 impl Store {
-    /// Claims rows for 30 s by the database's clock. `dry_run` claims nothing and answers the same rows.
+    /// Claims rows for 30 s by the database's clock, and makes them due when that is over, so that a prober which dies with
+    /// a claim in its hand is followed by another at once. `dry_run` claims nothing and answers the same rows.
     ///
     /// # Errors
     /// `Unavailable`.
@@ -61,7 +62,8 @@ impl Store {
             concat!("SELECT ", status_columns!(), " ", wanted!())
         } else {
             concat!(
-                "UPDATE statuses s SET probe_lease = gen_random_uuid(), probe_lease_until = clock_timestamp() + interval '30 s' \
+                "UPDATE statuses s SET probe_lease = gen_random_uuid(), probe_lease_until = clock_timestamp() + interval '30 s', \
+                 due_at = CASE WHEN due_at IS NULL THEN NULL ELSE least(due_at, clock_timestamp() + interval '30 s') END \
                  FROM (SELECT s.subject_kind AS k, s.subject_id AS i, s.model AS m, s.credential_id AS c ",
                 wanted!(),
                 " FOR UPDATE SKIP LOCKED) w WHERE (s.subject_kind, s.subject_id, s.model, s.credential_id) = (w.k, w.i, w.m, w.c) \
