@@ -6,13 +6,13 @@ use anyhow::{Context as _, Result, ensure};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use spareline_proto::{
     admin::v1::{
-        DisableSubjectRequest, EnableSubjectRequest, Event, ListEventsRequest, RotateCredentialRequest,
-        SubjectName,
+        ChannelView, DisableSubjectRequest, EnableSubjectRequest, Event, ListEventsRequest,
+        RotateCredentialRequest, SubjectName,
     },
     dataplane::v1::{
         Disposition, HealthTally, ReportHealthRequest, ReportVerdictsRequest, Verdict, VerdictResult,
     },
-    registry::v1::{AbilityRef, Cause, Evidence, ServingState, Subject, subject::Kind},
+    registry::v1::{AbilityRef, Cause, Channel, Evidence, ServingState, Subject, subject::Kind},
 };
 use spareline_tests::{
     http::Call,
@@ -240,52 +240,48 @@ async fn part07_what_a_caller_could_have_caused_is_confirmed_by_a_probe_first() 
 #[tokio::test]
 async fn part07_five_soft_failures_ask_for_a_probe_and_only_its_failure_counts() -> Result<()> {
     let stack = Stack::start(ALONE).await?;
-    let one = stack.create(stack.quick_channel("one", MODEL, LIMIT), &["sk-1"]).await?;
-    stack.create(stack.quick_channel("two", MODEL, LIMIT), &["sk-2"]).await?;
-    let (epoch, _) = head(&stack).await?;
-    let ability = AbilityRef {
-        channel_id: one.channel_id,
-        model: MODEL.into(),
-        credential_id: one.credential_ids.first().copied(),
-    };
-    let tallies = |failures: u32, revision: i64| {
-        vec![HealthTally {
-            subject: Some(Subject { kind: Some(Kind::Ability(ability.clone())) }),
+    let fine = stack.create(stack.quick_channel("fine", MODEL, LIMIT), &["sk-fine"]).await?;
+    let broken = stack.create(stack.quick_channel("broken", MODEL, LIMIT), &["sk-broken"]).await?;
+    let (epoch, revision) = head(&stack).await?;
+    let send = async |channel: &Channel, failures: u32| -> Result<()> {
+        let credential_id = channel.credential_ids.first().copied();
+        let ability = AbilityRef { channel_id: channel.channel_id, model: MODEL.into(), credential_id };
+        let tally = HealthTally {
+            subject: Some(Subject { kind: Some(Kind::Ability(ability)) }),
             failures,
             trailing_failures: failures,
             observed_revision: revision,
-            spec_revision: one.spec_revision,
+            spec_revision: channel.spec_revision,
             ..Default::default()
-        }]
-    };
-    let send = async |failures: u32| -> Result<()> {
+        };
         let batch_id = uuid::Uuid::now_v7().to_string();
-        let (_, revision) = head(&stack).await?;
         let request = ReportHealthRequest {
             proxy_id: "p".into(),
             batch_id,
-            tallies: tallies(failures, revision),
+            tallies: vec![tally],
             epoch: epoch.clone(),
         };
         stack.control.reports()?.report_health(request).await?;
         Ok(())
     };
-    send(3).await?;
-    let degraded = |v: &spareline_proto::admin::v1::ChannelView| v.statuses.iter().any(|s| s.degraded);
-    assert!(active(&stack.wait_for_view("one", SOON, degraded).await?), "degraded is still routed");
+    send(&fine, 3).await?;
+    let degraded = |v: &ChannelView| v.statuses.iter().any(|s| s.degraded);
+    assert!(active(&stack.wait_for_view("fine", SOON, degraded).await?), "degraded is still routed");
     assert!(stack.provider.requests().is_empty(), "probed at three");
-    send(5).await?;
-    stack.provider.wait_until(SOON, |all| !all.is_empty()).await?;
+    send(&fine, 2).await?;
+    stack.provider.wait_until(SOON, |all| all.iter().any(|r| r.key.as_deref() == Some("sk-fine"))).await?;
+    let view = stack.wait_for_view("fine", SOON, |v| !degraded(v)).await?;
     assert!(
-        stack.view("one").await?.statuses.iter().all(|s| s.cause() != Cause::Unhealthy),
-        "a good probe condemned it"
+        view.statuses.iter().all(|s| s.cause() != Cause::Unhealthy),
+        "a good probe condemned it: {view:?}"
     );
-    stack.provider.rule(Rule::for_key("sk-1", Answer::fail(Failure::ServerError)));
-    send(6).await?;
-    let unhealthy = |v: &spareline_proto::admin::v1::ChannelView| {
+
+    stack.provider.rule(Rule::for_key("sk-broken", Answer::fail(Failure::ServerError)));
+    send(&broken, 5).await?;
+    let unhealthy = |v: &ChannelView| {
         v.statuses.iter().any(|s| s.cause() == Cause::Unhealthy && s.state() != ServingState::Active)
     };
-    stack.wait_for_view("one", SOON, unhealthy).await?;
+    stack.wait_for_view("broken", SOON, unhealthy).await?;
     Ok(())
 }
 
