@@ -1,13 +1,12 @@
 //! The form of a batch of health tallies. What follows from the counts is the store's, by the pure functions of
 //! [`crate::decide`]: three failures in a row flag a subject, five ask for a probe, and only a failed probe takes out.
 
-use spareline_core::convert;
 use spareline_proto::dataplane::v1 as dp;
 use tonic::Status;
 use uuid::Uuid;
 
 use crate::refuse::Violations;
-use crate::verdict::reporter;
+use crate::verdict::{names_something, reporter};
 
 /// Most tallies in one batch.
 const MAX_TALLIES: usize = 5_000;
@@ -18,7 +17,7 @@ const MAX_TALLIES: usize = 5_000;
 /// INVALID_ARGUMENT with all violations.
 pub(crate) fn check(batch: dp::ReportHealthRequest) -> Result<dp::ReportHealthRequest, Status> {
     let mut violations = Violations::default();
-    reporter(&mut violations, &batch.proxy_id);
+    reporter(&mut violations, &batch.proxy_id, &batch.epoch);
     if Uuid::parse_str(&batch.batch_id).is_err() {
         violations.add("batch_id", "must be a UUID");
     }
@@ -29,7 +28,7 @@ pub(crate) fn check(batch: dp::ReportHealthRequest) -> Result<dp::ReportHealthRe
     }
     for (i, tally) in batch.tallies.iter().enumerate() {
         let mut bad = |field: &str, problem: &str| violations.add(format!("tallies[{i}].{field}"), problem);
-        if tally.subject.as_ref().and_then(convert::subject).is_none() {
+        if !names_something(tally.subject.as_ref()) {
             bad("subject", "must name a channel, a credential or an ability");
         }
         if tally.trailing_failures > tally.failures {

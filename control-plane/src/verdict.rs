@@ -9,7 +9,7 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::reporter;
+pub(crate) use check::{names_something, reporter};
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

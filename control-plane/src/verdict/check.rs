@@ -2,7 +2,7 @@
 //!
 //! Text that is only too long is cut, not refused: a batch must never be stuck in a proxy's spool for its looks.
 
-use spareline_core::convert;
+use spareline_core::{Subject, convert};
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::registry::v1 as pb;
 use tonic::Status;
@@ -25,7 +25,7 @@ const MAX_WORD: usize = 128;
 /// INVALID_ARGUMENT with all violations.
 pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::ReportVerdictsRequest, Status> {
     let mut violations = Violations::default();
-    reporter(&mut violations, &batch.proxy_id);
+    reporter(&mut violations, &batch.proxy_id, &batch.epoch);
     if batch.verdicts.len() > MAX_VERDICTS {
         violations.add("verdicts", format!("holds {}; at most {MAX_VERDICTS} fit", batch.verdicts.len()));
         violations.done()?;
@@ -36,7 +36,7 @@ pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::Repor
         if Uuid::parse_str(&verdict.verdict_id).is_err() {
             bad("verdict_id", "must be a UUID");
         }
-        if verdict.subject.as_ref().and_then(convert::subject).is_none() {
+        if !names_something(verdict.subject.as_ref()) {
             bad("subject", "must name a channel, a credential or an ability");
         }
         if convert::cause(verdict.cause).is_none() {
@@ -59,11 +59,25 @@ pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::Repor
 }
 
 /// Who is reporting.
-pub(crate) fn reporter(violations: &mut Violations, proxy_id: &str) {
+pub(crate) fn reporter(violations: &mut Violations, proxy_id: &str, epoch: &str) {
+    if epoch.len() > MAX_NAME || epoch.contains('\0') {
+        violations.add("epoch", "is not an epoch");
+    }
+    if proxy_id.contains('\0') {
+        violations.add("proxy_id", "must not hold a NUL");
+    }
     if proxy_id.is_empty() {
         violations.add("proxy_id", "is required");
     } else if proxy_id.len() > MAX_NAME {
         violations.add("proxy_id", format!("is longer than {MAX_NAME} bytes"));
+    }
+}
+
+/// Whether a subject is one, and fits the database.
+pub(crate) fn names_something(subject: Option<&pb::Subject>) -> bool {
+    match subject.and_then(convert::subject) {
+        Some(Subject::Ability { model, .. }) => model.len() <= 1024 && !model.contains('\0'),
+        subject => subject.is_some(),
     }
 }
 

@@ -29,6 +29,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const SNAPSHOT_TURN: Duration = Duration::from_secs(5);
 /// Longest name of a proxy or an instance, in bytes.
 const MAX_NAME: usize = 256;
+/// Most labels, groups or features.
+const MAX_LIST: usize = 256;
 
 type Sender = mpsc::Sender<Result<dp::WatchResponse, Status>>;
 
@@ -107,7 +109,22 @@ async fn hello(inbound: &mut Streaming<dp::WatchRequest>) -> Result<dp::Hello, S
             return Err(Status::invalid_argument(problem));
         }
     }
+    check_node(node).map_err(Status::invalid_argument)?;
     Ok(hello)
+}
+
+/// What goes into the table of proxies must fit there: one that does not would hold up everybody's position.
+fn check_node(node: &dp::Node) -> Result<(), &'static str> {
+    let labels = node.labels.iter().flat_map(|(name, value)| [name, value]);
+    let names = node.groups.iter().chain(&node.features).chain(labels);
+    let mut all = names.chain([&node.proxy_id, &node.instance_id, &node.build]);
+    if node.labels.len() > MAX_LIST || node.groups.len() > MAX_LIST || node.features.len() > MAX_LIST {
+        return Err("hello.node may have at most 256 labels, groups and features each");
+    }
+    if all.any(|name| name.len() > MAX_NAME || name.contains('\0')) {
+        return Err("hello.node: no text may be longer than 256 bytes or hold a NUL");
+    }
+    Ok(())
 }
 
 async fn open(
@@ -274,6 +291,11 @@ impl Edge<'_> {
         let now = self.inner.started.elapsed();
         let received = self.session.received(request, now);
         match received.map_err(|error| Status::invalid_argument(error.to_string()))? {
+            Received::Acked { applied, .. }
+                if applied.epoch.len() > MAX_NAME || applied.epoch.contains('\0') =>
+            {
+                return Err(Status::invalid_argument("ack.applied.epoch is not an epoch"));
+            }
             Received::Acked { applied, rejections } => {
                 let node = self.session.node();
                 for rejection in &rejections {

@@ -224,7 +224,10 @@ async fn part6_watch_refuses_garbage() {
     let served = Served::new().await;
     let mut nobody = hello("", &["default"]);
     nobody.node.as_mut().unwrap().instance_id.clear();
+    let mut nul = hello("p", &["default"]);
+    nul.node.as_mut().unwrap().labels.insert("zone".into(), "\0".into());
     for first in [
+        Say::Hello(nul),
         Say::Resync(dp::Resync { why: "first".into() }),
         Say::Ack(dp::Ack::default()),
         Say::Hello(dp::Hello::default()),
