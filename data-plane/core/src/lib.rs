@@ -9,6 +9,7 @@ pub mod derive;
 pub mod errortext;
 #[cfg(test)]
 pub mod fixtures;
+mod hash;
 pub mod health;
 pub mod ids;
 pub mod items;

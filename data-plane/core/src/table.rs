@@ -9,8 +9,7 @@ pub(crate) use build::Changes;
 
 use std::sync::Arc;
 
-use imbl::HashMap;
-
+use crate::hash::QuickMap;
 use crate::ids::CredentialId;
 use crate::spec::{ChannelSpec, Credential, ModelSpec};
 use crate::words::Endpoint;
@@ -27,10 +26,10 @@ pub struct Line {
 /// Everything that is configured.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    groups: HashMap<Arc<str>, Models>,
+    groups: QuickMap<Arc<str>, Models>,
 }
 
-type Models = HashMap<Arc<str>, Arc<Entry>>;
+type Models = QuickMap<Arc<str>, Arc<Entry>>;
 
 /// One (group, model).
 #[derive(Clone, Debug)]

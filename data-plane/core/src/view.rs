@@ -14,10 +14,11 @@ pub use outs::{Out, Outs};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use imbl::{HashMap, OrdMap, OrdSet};
+use imbl::{OrdMap, OrdSet};
 use spareline_proto::dataplane::v1 as dp;
 
 use crate::classify::Rules;
+use crate::hash::QuickMap;
 use crate::ids::{ChannelId, CredentialId, Revision, Subject};
 use crate::items::{ItemKey, Items};
 use crate::policy::{FleetPolicy, RequestPolicy};
@@ -30,11 +31,11 @@ pub struct View {
     epoch: Arc<str>,
     revision: Revision,
     lines: OrdMap<ChannelId, Arc<Line>>,
-    names: HashMap<Arc<str>, ChannelId>,
+    names: QuickMap<Arc<str>, ChannelId>,
     /// Which channels list a credential.
     listed: OrdSet<(CredentialId, ChannelId)>,
     table: Table,
-    outs: HashMap<ChannelId, Arc<Outs>>,
+    outs: QuickMap<ChannelId, Arc<Outs>>,
     policies: OrdMap<Arc<str>, Arc<RequestPolicy>>,
     fleet: FleetPolicy,
     rules: Arc<Rules>,
@@ -83,10 +84,10 @@ impl View {
             epoch: Arc::from(""),
             revision: Revision(0),
             lines: OrdMap::new(),
-            names: HashMap::new(),
+            names: QuickMap::default(),
             listed: OrdSet::new(),
             table: Table::default(),
-            outs: HashMap::new(),
+            outs: QuickMap::default(),
             policies: OrdMap::unit(Arc::from(""), Arc::new(RequestPolicy::resolve(None, None))),
             fleet: FleetPolicy::default(),
             rules: Arc::new(Rules::builtin()),

@@ -28,7 +28,8 @@ fn target(revision: i64, channels: Vec<pb::Channel>) -> Target {
 }
 
 fn hello(held: Option<dp::Position>) -> dp::Hello {
-    let node = dp::Node { proxy_id: "p".into(), features: vec!["b".into(), "z".into()], ..Default::default() };
+    let node =
+        dp::Node { proxy_id: "p".into(), features: vec!["b".into(), "z".into()], ..Default::default() };
     dp::Hello { node: Some(node), held }
 }
 
@@ -140,7 +141,8 @@ fn an_equal_digest_resumes_without_a_snapshot_byte() {
 fn a_proxy_ahead_of_us_is_noticed() {
     let target = target(5, vec![]);
     let held = dp::Position { epoch: "e".into(), revision: 6, digest: 0 };
-    let open = |held| ServerSession::open(hello(held), &target, &settings(), "s".into(), NOW, &mut rand::rng());
+    let open =
+        |held| ServerSession::open(hello(held), &target, &settings(), "s".into(), NOW, &mut rand::rng());
     assert!(matches!(open(Some(held.clone())), Open::Ahead));
     assert!(matches!(open(Some(dp::Position { epoch: "old".into(), ..held })), Open::Session(_)));
     let nobody = dp::Hello { node: None, held: None };
@@ -312,7 +314,11 @@ fn garbage_ends_the_session() {
     assert!(bench.session.received(again, NOW).is_err());
     // A rejection of something that was never sent is not believed.
     let update = bench.update(&target(2, vec![fixtures::channel(2)]));
-    let made_up = dp::Rejection { item: Some(ItemKey::Channel(ChannelId(9)).to_ref()), version: 9, ..Default::default() };
+    let made_up = dp::Rejection {
+        item: Some(ItemKey::Channel(ChannelId(9)).to_ref()),
+        version: 9,
+        ..Default::default()
+    };
     bench.ack(update.frame, vec![made_up]).unwrap();
     assert!(bench.session.rejections().is_empty());
 }

@@ -1,6 +1,7 @@
 //! Channels from the wire.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ pub(super) fn name(check: &mut Check, field: &str, name: &str) {
 }
 
 /// A group's name.
-pub(super) fn group(check: &mut Check, field: &str, group: &str) {
+pub(super) fn group(check: &mut Check, field: impl Display, group: &str) {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let starts = group.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !starts || group.len() > 63 || !group.chars().all(good) {
@@ -99,10 +100,15 @@ pub(super) fn group(check: &mut Check, field: &str, group: &str) {
 }
 
 /// Limits, each between 1 ms and 24 h.
-pub(super) fn limits(check: &mut Check, field: &str, wire: Option<&pb::AttemptPolicy>) -> PartialLimits {
+pub(super) fn limits(
+    check: &mut Check,
+    field: impl Display,
+    wire: Option<&pb::AttemptPolicy>,
+) -> PartialLimits {
     let Some(wire) = wire else { return PartialLimits::default() };
     let (min, max) = (Duration::from_millis(1), Duration::from_secs(24 * 3600));
-    let mut limit = |name, d: &Option<_>| check.duration(&format!("{field}.{name}"), d.as_ref(), min, max);
+    let mut limit =
+        |name: &str, d: &Option<_>| check.duration(format_args!("{field}.{name}"), d.as_ref(), min, max);
     PartialLimits {
         connect_timeout: limit("connect_timeout", &wire.connect_timeout),
         first_content_timeout: limit("first_content_timeout", &wire.first_content_timeout),
@@ -156,9 +162,9 @@ fn names_a_secret(parameter: &str) -> bool {
 fn groups(check: &mut Check, wire: &[String]) -> Vec<Arc<str>> {
     let mut seen = HashSet::new();
     for (i, name) in wire.iter().enumerate() {
-        group(check, &format!("groups[{i}]"), name);
+        group(check, format_args!("groups[{i}]"), name);
         if !seen.insert(name) {
-            check.add(format!("groups[{i}]"), format!("{name:?} is named twice"));
+            check.add(format_args!("groups[{i}]"), format!("{name:?} is named twice"));
         }
     }
     match wire {
@@ -179,17 +185,16 @@ fn models(
     let mut seen = HashSet::new();
     let mut models = Vec::with_capacity(wire.models.len());
     for (i, entry) in wire.models.iter().enumerate() {
-        let at = format!("models[{i}]");
-        check.text(&format!("{at}.model"), &entry.model, 256);
+        check.text(format_args!("models[{i}].model"), &entry.model, 256);
         if !seen.insert(entry.model.as_str()) {
-            check.add(format!("{at}.model"), format!("{:?} is named twice", entry.model));
+            check.add(format_args!("models[{i}].model"), format!("{:?} is named twice", entry.model));
         }
         if !entry.upstream_model.is_empty() {
-            check.text(&format!("{at}.upstream_model"), &entry.upstream_model, 256);
+            check.text(format_args!("models[{i}].upstream_model"), &entry.upstream_model, 256);
         }
-        check.range(&format!("{at}.weight"), entry.weight, 0, MAX_WEIGHT);
-        let own = limits(check, &format!("{at}.attempt_policy"), entry.attempt_policy.as_ref());
-        let endpoints = endpoints(check, &format!("{at}.endpoints"), &entry.endpoints);
+        check.range(format_args!("models[{i}].weight"), entry.weight, 0, MAX_WEIGHT);
+        let own = limits(check, format_args!("models[{i}].attempt_policy"), entry.attempt_policy.as_ref());
+        let endpoints = endpoints(check, format_args!("models[{i}].endpoints"), &entry.endpoints);
         let name: Arc<str> = Arc::from(entry.model.as_str());
         models.push(Arc::new(ModelSpec {
             upstream: match entry.upstream_model.as_str() {
@@ -206,7 +211,7 @@ fn models(
     models
 }
 
-fn endpoints(check: &mut Check, field: &str, wire: &[i32]) -> EndpointSet {
+fn endpoints(check: &mut Check, field: impl Display, wire: &[i32]) -> EndpointSet {
     let mut set = EndpointSet::EMPTY;
     for (i, value) in wire.iter().enumerate() {
         match endpoint(*value) {
@@ -223,9 +228,9 @@ fn labels(check: &mut Check, labels: &BTreeMap<String, String>) {
         check.add("labels", "must be at most 64");
     }
     for (key, value) in labels {
-        check.word(&format!("labels[{key:?}]"), key, "_-./", 63);
+        check.word(format_args!("labels[{key:?}]"), key, "_-./", 63);
         if !value.is_empty() {
-            check.text(&format!("labels[{key:?}]"), value, 256);
+            check.text(format_args!("labels[{key:?}]"), value, 256);
         }
     }
 }

@@ -25,8 +25,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.violations.push(Violation { field: field.into(), problem: problem.into() });
+    pub(super) fn add(&mut self, field: impl fmt::Display, problem: impl Into<String>) {
+        self.violations.push(Violation { field: field.to_string(), problem: problem.into() });
     }
 
     pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Violation>> {
@@ -39,7 +39,7 @@ impl Check {
     /// A duration in a range; unset is fine.
     pub(super) fn duration(
         &mut self,
-        field: &str,
+        field: impl fmt::Display,
         wire: Option<&prost_types::Duration>,
         min: Duration,
         max: Duration,
@@ -55,14 +55,14 @@ impl Check {
     }
 
     /// A number in a range; unset is fine.
-    pub(super) fn range(&mut self, field: &str, value: Option<u32>, min: u32, max: u32) {
+    pub(super) fn range(&mut self, field: impl fmt::Display, value: Option<u32>, min: u32, max: u32) {
         if value.is_some_and(|v| !(min..=max).contains(&v)) {
             self.add(field, format!("must be between {min} and {max}"));
         }
     }
 
     /// `[a-z0-9]` and what is in `also`, from a letter or digit on, at most `max` bytes.
-    pub(super) fn word(&mut self, field: &str, word: &str, also: &str, max: usize) {
+    pub(super) fn word(&mut self, field: impl fmt::Display, word: &str, also: &str, max: usize) {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || also.contains(c);
         let starts = word.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
         if !starts || word.len() > max || !word.chars().all(good) {
@@ -74,7 +74,7 @@ impl Check {
     }
 
     /// Printable, not empty, no surrounding space, at most `max` bytes.
-    pub(super) fn text(&mut self, field: &str, text: &str, max: usize) {
+    pub(super) fn text(&mut self, field: impl fmt::Display, text: &str, max: usize) {
         if text.is_empty() {
             self.add(field, "must not be empty");
         } else if text.len() > max {

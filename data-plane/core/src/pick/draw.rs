@@ -70,10 +70,19 @@ pub(super) fn key(
     worst: Fit,
     rng: &mut impl Rng,
 ) -> Option<Arc<Credential>> {
-    let outs = scene.pick.view.outs(member.line.spec.id);
     let keys = &member.line.keys;
+    let ranked = member.line.spec.options.credential_order == CredentialOrder::Rank;
+    if scene.health.is_none()
+        && scene.pick.affinity.is_none()
+        && tried.is_none_or(|t| t.credentials.is_empty())
+    {
+        // Nothing speaks against any of them.
+        let drawn = if ranked || keys.len() < 2 { 0 } else { rng.random_range(0..keys.len()) };
+        return keys.get(drawn).cloned();
+    }
+    let outs = scene.pick.view.outs(member.line.spec.id);
     let fits = |key: &Credential| scene.key(member, outs, key, tried, &mut None).0 <= worst;
-    if keys.len() == 1 || member.line.spec.options.credential_order == CredentialOrder::Rank {
+    if keys.len() == 1 || ranked {
         return keys.iter().find(|key| fits(key)).cloned();
     }
     let mut chosen: Option<(f64, &Arc<Credential>)> = None;

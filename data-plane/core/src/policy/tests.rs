@@ -70,8 +70,16 @@ fn a_group_beats_the_global_policy_which_beats_the_preset() {
             ..Default::default()
         }),
         affinity: Some(pb::AffinityPolicy { header: "x-user".into(), ..Default::default() }),
-        default_models: [("moderations".to_owned(), "a".to_owned()), ("embeddings".to_owned(), "b".to_owned())].into(),
-        reactions: vec![pb::Reaction { evidence: "throttle".into(), switch: Some(true), penalise: Some(true) }],
+        default_models: [
+            ("moderations".to_owned(), "a".to_owned()),
+            ("embeddings".to_owned(), "b".to_owned()),
+        ]
+        .into(),
+        reactions: vec![pb::Reaction {
+            evidence: "throttle".into(),
+            switch: Some(true),
+            penalise: Some(true),
+        }],
         ..Default::default()
     };
     let group = pb::Policy {
@@ -113,7 +121,10 @@ fn a_double_bill_can_be_ruled_out_and_a_layered_group_may_switch_all_the_same() 
 fn what_is_in_force_can_be_shown_and_resolves_to_itself() {
     let global = pb::Policy { preset: "layered".into(), max_attempts: Some(7), ..Default::default() };
     let shown = effective(Some(&global), None);
-    assert_eq!((shown.preset.as_str(), shown.max_attempts, shown.last_resort), ("layered", Some(7), Some(true)));
+    assert_eq!(
+        (shown.preset.as_str(), shown.max_attempts, shown.last_resort),
+        ("layered", Some(7), Some(true))
+    );
     assert_eq!(shown.fleet.as_ref().unwrap().unhealthy_after, Some(5));
     assert_eq!(shown.attempt_policy.as_ref().unwrap().connect_timeout, seconds(5));
     assert_eq!(effective(Some(&shown), None), shown);

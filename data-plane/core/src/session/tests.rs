@@ -58,7 +58,8 @@ fn closes(actions: &[Action]) -> &Why {
 
 fn synced() -> ClientSession {
     let mut session = welcomed(false);
-    let actions = say(&mut session, Response::Snapshot(chunk(1, 5, vec![fixtures::channel(1), fixtures::channel(2)])));
+    let actions =
+        say(&mut session, Response::Snapshot(chunk(1, 5, vec![fixtures::channel(1), fixtures::channel(2)])));
     assert!(matches!(actions[..], [Action::Publish(_), Action::Send(_)]));
     session
 }
@@ -104,7 +105,8 @@ fn bad_items_are_rejected_one_by_one_and_said_so() {
     let mut session = synced();
     let bad = pb::Channel { base_url: "ftp://x".into(), spec_revision: 9, ..fixtures::channel(1) };
     let good = pb::Channel { spec_revision: 9, weight: Some(4), ..fixtures::channel(2) };
-    let actions = say(&mut session, Response::Update(dp::Update { channels: vec![bad, good], ..update(2, 9) }));
+    let actions =
+        say(&mut session, Response::Update(dp::Update { channels: vec![bad, good], ..update(2, 9) }));
     let [Action::Publish(_), Action::Send(request)] = &actions[..] else { panic!("{actions:?}") };
     let Some(Request::Ack(ack)) = &request.message else { panic!("{request:?}") };
     assert_eq!(ack.rejections.len(), 1);
@@ -159,7 +161,10 @@ fn the_protocol_is_kept_or_the_session_ends() {
     protocol(&say(&mut synced(), Response::Update(update(1, 9))));
     protocol(&say(&mut synced(), Response::Welcome(dp::Welcome::default())));
     protocol(&say(&mut synced(), Response::Update(dp::Update { position: None, ..update(2, 9) })));
-    protocol(&say(&mut welcomed(false), Response::Snapshot(dp::SnapshotChunk { position: None, ..chunk(1, 5, vec![]) })));
+    protocol(&say(
+        &mut welcomed(false),
+        Response::Snapshot(dp::SnapshotChunk { position: None, ..chunk(1, 5, vec![]) }),
+    ));
     protocol(&synced().received(dp::WatchResponse { message: None }, NOW));
     let mut closing = synced();
     closing.received(dp::WatchResponse { message: None }, NOW);

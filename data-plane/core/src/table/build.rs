@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Candidates, Entry, Layer, Line, Member, Models, Table};
+use crate::hash::QuickBuild;
 use crate::ids::ChannelId;
 use crate::spec::{EndpointSet, ModelSpec};
 use crate::words::Endpoint;
@@ -11,7 +12,7 @@ use crate::words::Endpoint;
 /// Changes of any number of channels, gathered so that each list is rebuilt once.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    lists: HashMap<(Arc<str>, Arc<str>), Vec<Change>>,
+    lists: HashMap<(Arc<str>, Arc<str>), Vec<Change>, QuickBuild>,
 }
 
 /// One channel in one list: as it is from now on, or gone.

@@ -38,7 +38,10 @@ fn seen(view: &View) -> BTreeMap<String, Vec<String>> {
                 let members = candidates.layers.iter().flat_map(|l| l.members.iter().map(move |m| (l, m)));
                 let members = members.map(|(l, m)| {
                     let keys: Vec<_> = m.line.keys.iter().map(|k| k.id.0).collect();
-                    format!("{} {}/{} {:?} v{}", l.priority, m.share, l.total, keys, m.line.spec.spec_revision)
+                    format!(
+                        "{} {}/{} {:?} v{}",
+                        l.priority, m.share, l.total, keys, m.line.spec.spec_revision
+                    )
                 });
                 seen.insert(format!("{group} {model} {endpoint:?}"), members.collect());
             }
@@ -160,7 +163,8 @@ fn another_epoch_makes_equal_versions_new() {
 #[test]
 fn what_did_not_change_is_shared() {
     let old = view(vec![channel(fixtures::channel(1)), channel(fixtures::channel(2))]);
-    let delta = with(vec![channel(pb::Channel { weight: Some(2), spec_revision: 5, ..fixtures::channel(2) })]);
+    let delta =
+        with(vec![channel(pb::Channel { weight: Some(2), spec_revision: 5, ..fixtures::channel(2) })]);
     let (new, _) = old.apply(&delta, Revision(5), clock());
     assert!(Arc::ptr_eq(old.line(ChannelId(1)).unwrap(), new.line(ChannelId(1)).unwrap()));
     assert!(!Arc::ptr_eq(old.line(ChannelId(2)).unwrap(), new.line(ChannelId(2)).unwrap()));
@@ -171,7 +175,8 @@ fn a_rotated_key_reaches_every_channel_that_lists_it() {
     let listing = |id, keys: &[i64]| pb::Channel { credential_ids: keys.to_vec(), ..fixtures::channel(id) };
     let old = view(vec![channel(listing(1, &[1])), channel(listing(2, &[1])), channel(listing(3, &[2]))]);
     assert!(old.line(ChannelId(1)).unwrap().keys.is_empty(), "listed, but not held");
-    let (new, _) = old.apply(&with(vec![Item::Credential(Arc::new(fixtures::credential(1)))]), Revision(5), clock());
+    let (new, _) =
+        old.apply(&with(vec![Item::Credential(Arc::new(fixtures::credential(1)))]), Revision(5), clock());
     assert_eq!(new.line(ChannelId(1)).unwrap().keys[0].secret.expose(), "sk-1");
     assert_eq!(new.line(ChannelId(2)).unwrap().keys.len(), 1);
     assert_eq!(new.listing(CredentialId(1)).collect::<Vec<_>>(), [ChannelId(1), ChannelId(2)]);
@@ -191,7 +196,10 @@ fn models_are_usable_as_statuses_say() {
     assert!(items(vec![]));
     assert!(items(vec![dead(1)]));
     assert!(!items(vec![dead(1), dead(2)]));
-    assert!(!items(vec![dead(1), fixtures::out(fixtures::on_ability(1, "m", Some(2)), pb::Cause::ModelUnavailable, 9)]));
+    assert!(!items(vec![
+        dead(1),
+        fixtures::out(fixtures::on_ability(1, "m", Some(2)), pb::Cause::ModelUnavailable, 9)
+    ]));
     assert!(items(vec![dead(1), fixtures::throttled(fixtures::on_credential(2), 900, 980, true, 9)]));
     assert!(!items(vec![fixtures::out(fixtures::on_channel(1), pb::Cause::Operator, 9)]));
 }
@@ -221,7 +229,11 @@ fn subjects_are_known_or_not() {
 #[test]
 fn a_policy_that_does_not_hold_water_is_rejected_and_the_old_one_stays() {
     let policy = |max_attempts, revision| {
-        Item::Policy(Arc::new(pb::Policy { max_attempts: Some(max_attempts), revision, ..Default::default() }))
+        Item::Policy(Arc::new(pb::Policy {
+            max_attempts: Some(max_attempts),
+            revision,
+            ..Default::default()
+        }))
     };
     let old = view(vec![policy(7, 1)]);
     let (new, rejections) = old.apply(&with(vec![policy(99, 2)]), Revision(2), clock());

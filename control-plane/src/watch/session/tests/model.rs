@@ -312,7 +312,9 @@ fn part6_watch_everything_converges_over_cut_pipes_restarts_and_rejections() {
         }
         model.assert_converged();
         // And then there is peace: heartbeats, and no more frames than one for the revision.
-        let frames = |model: &Model| model.proxies.iter().filter_map(|p| p.pipe.as_ref()).map(|p| p.frames).sum::<usize>();
+        let frames = |model: &Model| {
+            model.proxies.iter().filter_map(|p| p.pipe.as_ref()).map(|p| p.frames).sum::<usize>()
+        };
         let before = frames(&model);
         for _ in 0..600 {
             model.step(false);
