@@ -54,7 +54,7 @@ pub(super) fn options(check: &mut Check, wire: &pb::Channel, provider: Option<Pr
         [("api_version", &o.api_version), ("organization", &o.organization), ("project", &o.project)]
     {
         if !value.is_empty() {
-            check.text(&format!("options.{field}"), value, 128);
+            check.text(format_args!("options.{field}"), value, 128);
             if HeaderValue::from_str(value).is_err() {
                 check.add(format!("options.{field}"), "must be printable ASCII");
             }

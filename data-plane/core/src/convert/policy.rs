@@ -130,7 +130,7 @@ fn error_text(check: &mut Check, wire: Option<&pb::ErrorTextPolicy>) {
         check.add("error_text.remove_words", "must be at most 1000");
     }
     for (i, word) in wire.remove_words.iter().enumerate() {
-        check.text(&format!("error_text.remove_words[{i}]"), word, 200);
+        check.text(format_args!("error_text.remove_words[{i}]"), word, 200);
     }
     for (code, text) in &wire.texts {
         let field = format!("error_text.texts[{code:?}]");
