@@ -1,6 +1,7 @@
 //! The pick and the lookup before it.
 
 #[path = "../src/fixtures.rs"]
+#[allow(dead_code)]
 mod fixtures;
 
 use std::hint::black_box;

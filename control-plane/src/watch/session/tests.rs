@@ -1,5 +1,5 @@
 #[path = "../../../../data-plane/core/src/fixtures.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 mod fixtures;
 mod model;
 

@@ -215,7 +215,7 @@ impl Model {
         let proxy = &mut self.proxies[id];
         let Some(pipe) = &mut proxy.pipe else { return };
         let stalls = faults && self.rng.random_bool(0.3);
-        if let Some(message) = pipe.down.pop_front_if(|_| !stalls) {
+        if let Some(message) = pipe.down.pop_if_front(|_| !stalls) {
             for action in proxy.session.received(message, self.now) {
                 match action {
                     Action::Send(request) => {
@@ -242,7 +242,7 @@ impl Model {
                 }
             }
         }
-        if let Some(request) = pipe.up.pop_front_if(|_| !stalls) {
+        if let Some(request) = pipe.up.pop_if_front(|_| !stalls) {
             pipe.server.received(request, self.now).unwrap();
         }
     }
@@ -279,12 +279,13 @@ fn versions(items: &Items) -> BTreeMap<ItemKey, i64> {
     items.iter().map(|item| (item.key().unwrap(), item.version())).collect()
 }
 
+/// Not on every toolchain yet.
 trait PopIf<T> {
-    fn pop_front_if(&mut self, may: impl FnOnce(&T) -> bool) -> Option<T>;
+    fn pop_if_front(&mut self, may: impl FnOnce(&T) -> bool) -> Option<T>;
 }
 
 impl<T> PopIf<T> for VecDeque<T> {
-    fn pop_front_if(&mut self, may: impl FnOnce(&T) -> bool) -> Option<T> {
+    fn pop_if_front(&mut self, may: impl FnOnce(&T) -> bool) -> Option<T> {
         if self.front().is_some_and(may) { self.pop_front() } else { None }
     }
 }
