@@ -1,7 +1,7 @@
 //! The pick and the lookup before it.
 
 #[path = "../src/fixtures.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 mod fixtures;
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! Building a view, applying updates to it, and what both sides of the watch compute.
 
 #[path = "../src/fixtures.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, unreachable_pub)]
 mod fixtures;
 
 use std::hint::black_box;
