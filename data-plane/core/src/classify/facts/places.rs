@@ -1,0 +1,157 @@
+//! Where single providers put what they have to say: Google's details, aggregators' metadata, gateways' faults.
+
+use super::{Code, Facts, MESSAGE, Messages, Place, Rank, scalar, short, text};
+use crate::classify::json::{Cursor, Value};
+
+impl Facts {
+    /// `error.details` of Google's APIs.
+    pub(super) fn details(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Array {
+            cursor.finish(opened);
+            return;
+        }
+        while cursor.item() {
+            let value = cursor.value();
+            if value != Value::Object {
+                cursor.finish(value);
+                continue;
+            }
+            let (mut reason, mut info) = (None, false);
+            while let Some(key) = cursor.key() {
+                match key.plain() {
+                    b"@type" => {
+                        if let Value::Str(raw) = scalar(cursor) {
+                            info = raw.text().ends_with("google.rpc.ErrorInfo");
+                        }
+                    }
+                    b"reason" => {
+                        if let Value::Str(raw) = scalar(cursor) {
+                            reason = Some(raw.text().into_owned());
+                        }
+                    }
+                    b"violations" => self.violations(cursor),
+                    b"metadata" => self.metadata(cursor),
+                    _ => self.other(key, cursor),
+                }
+            }
+            if let Some(reason) = reason.filter(|_| info) {
+                self.codes.insert(0, Code { place: Place::Word, text: short(&reason) });
+            }
+        }
+    }
+
+    /// `QuotaFailure.violations`.
+    fn violations(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Array {
+            cursor.finish(opened);
+            return;
+        }
+        while cursor.item() {
+            let value = cursor.value();
+            if value != Value::Object {
+                cursor.finish(value);
+                continue;
+            }
+            while let Some(key) = cursor.key() {
+                if key.plain() == b"quotaId"
+                    && let Value::Str(raw) = scalar(cursor)
+                {
+                    let id = raw.text();
+                    self.per_day |= id.contains("PerDay");
+                    self.per_model |= id.contains("PerModel");
+                } else if key.plain() != b"quotaId" {
+                    cursor.skip();
+                }
+            }
+        }
+    }
+
+    /// An aggregator's account of what happened, or Google's.
+    pub(super) fn metadata(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"raw" => {
+                    self.aggregated = true;
+                    match cursor.value() {
+                        Value::Str(raw) => self.quoted = Some(raw.start(MESSAGE).text().into_owned()),
+                        value => cursor.finish(value),
+                    }
+                }
+                b"reasons" | b"flagged_input" => {
+                    self.flagged = true;
+                    cursor.skip();
+                }
+                b"error_type" => self.code(cursor, Place::Error),
+                _ => self.other(key, cursor),
+            }
+        }
+    }
+
+    /// `{"fault": {"faultstring", "detail": {"errorcode"}}}` of API gateways.
+    pub(super) fn fault(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"faultstring" => text(cursor, found, Rank::Error),
+                b"detail" => match cursor.value() {
+                    Value::Object => {
+                        while let Some(key) = cursor.key() {
+                            if key.plain() == b"errorcode" {
+                                self.code(cursor, Place::Error)
+                            } else {
+                                cursor.skip()
+                            }
+                        }
+                    }
+                    value => cursor.finish(value),
+                },
+                _ => cursor.skip(),
+            }
+        }
+    }
+
+    /// An object with a number that is zero when all is well.
+    pub(super) fn numbered(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages, place: Place) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"status_code" | b"code" => self.code(cursor, place),
+                b"status_msg" | b"message" => text(cursor, found, Rank::Error),
+                _ => cursor.skip(),
+            }
+        }
+    }
+
+    /// `Response.Error` of Tencent's, `response.error` of a failed response.
+    pub(super) fn response(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        while let Some(key) = cursor.key() {
+            match key.plain() {
+                b"Error" | b"error" | b"ErrorMsg" => match cursor.value() {
+                    Value::Object => self.error(cursor, found, Place::Error, 1),
+                    value => cursor.finish(value),
+                },
+                _ => cursor.skip(),
+            }
+        }
+    }
+}
