@@ -236,7 +236,7 @@ fn part7_the_order_of_causes_is_the_semantics() {
 }
 
 #[test]
-fn issue3_a_growing_throttle_starts_small_doubles_and_starts_anew_after_quiet() {
+fn a_growing_throttle_starts_small_doubles_and_starts_anew_after_quiet() {
     let rules = FleetRules { throttle_initial: Some(Duration::from_secs(20)), ..FleetRules::default() };
     let throttle = |status: &Status, now| {
         verdict(&input(Cause::Throttled), &facts(status), &rules, now, 0.5).write.map(|next| {
@@ -259,7 +259,7 @@ fn issue3_a_growing_throttle_starts_small_doubles_and_starts_anew_after_quiet() 
 }
 
 #[test]
-fn issue3_throttle_length_comes_from_the_hint_else_from_the_policy_and_age_counts() {
+fn throttle_length_comes_from_the_hint_else_from_the_policy_and_age_counts() {
     let rules = FleetRules::default();
     let active = Status::default();
     let end = |input: &VerdictInput| {
@@ -283,7 +283,7 @@ fn issue3_throttle_length_comes_from_the_hint_else_from_the_policy_and_age_count
 }
 
 #[test]
-fn issue3_an_answer_below_500_brings_an_unhealthy_channel_back() {
+fn an_answer_below_500_brings_an_unhealthy_channel_back() {
     let subject = Subject::Channel(ChannelId(1));
     let status = out(Cause::Unhealthy, 10);
     let limited = ProbeOutcome::Throttled { retry_after: None, reason: "429".into(), evidence: None };
@@ -313,7 +313,7 @@ fn part5_enable_and_disable_are_the_operators_whatever_was_there() {
 }
 
 #[test]
-fn issue3_a_channel_is_out_when_its_last_key_is_and_says_the_mildest_reason() {
+fn a_channel_is_out_when_its_last_key_is_and_says_the_mildest_reason() {
     let credential = |id| pb::Credential { credential_id: id, ..Default::default() };
     let entry = |id, status: &Status| {
         let message = pb::Status {

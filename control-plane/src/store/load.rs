@@ -217,8 +217,11 @@ async fn read_channels(conn: &mut PgConnection, ids: Option<&[i64]>) -> Result<V
     rows.into_iter().map(channels::decode).collect()
 }
 
+/// Id, sealed secret, which key sealed it, fingerprint, revision.
+type CredentialRow = (i64, Option<Vec<u8>>, String, String, i64);
+
 async fn read_credentials(conn: &mut PgConnection, ids: Option<&[i64]>) -> Result<Vec<pb::Credential>> {
-    let rows: Vec<(i64, Option<Vec<u8>>, String, String, i64)> = sqlx::query_as(
+    let rows: Vec<CredentialRow> = sqlx::query_as(
         "SELECT credential_id, sealed_secret, sealing_key_id, fingerprint, revision FROM credentials \
          WHERE retired_revision IS NULL AND ($1::bigint[] IS NULL OR credential_id = ANY($1)) ORDER BY credential_id",
     )

@@ -97,7 +97,7 @@ async fn part3_a_commit_is_announced_here_and_to_other_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issue5_a_new_epoch_moves_past_everything_handed_out() {
+async fn a_new_epoch_moves_past_everything_handed_out() {
     let (_db, store) = fresh().await;
     let one = create(&store, spec("one"), &["sk-0123456789abcde1"]).await;
     let old = store.head().await.unwrap();

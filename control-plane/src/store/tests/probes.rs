@@ -101,7 +101,7 @@ async fn part8_a_dead_prober_leaves_a_lease_that_runs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issue3_a_pending_verdict_is_settled_by_the_probe_either_way() {
+async fn a_pending_verdict_is_settled_by_the_probe_either_way() {
     let (_db, store) = fresh().await;
     let one = create(&store, spec("one"), &["sk-0123456789abcde1", "sk-0123456789abcde2"]).await;
     let (good, dead) = (key(one.credential_ids[0]), key(one.credential_ids[1]));
@@ -124,7 +124,7 @@ async fn issue3_a_pending_verdict_is_settled_by_the_probe_either_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issue3_the_last_active_channel_is_never_taken_for_soft_evidence() {
+async fn the_last_active_channel_is_never_taken_for_soft_evidence() {
     let (_db, store) = fresh().await;
     let one = create(&store, spec("one"), &["sk-0123456789abcde1"]).await;
     let subject = channel(one.channel_id);
@@ -144,7 +144,7 @@ async fn issue3_the_last_active_channel_is_never_taken_for_soft_evidence() {
     let lease = pend().await;
     let result = store.finish_probe(&lease, &bad(Cause::Unhealthy)).await.unwrap();
     assert!(matches!(result, ProbeResult::Unchanged(_)), "{result:?}");
-    assert_eq!(enabled_models(&store, one.channel_id).await[0].1, true);
+    assert!(enabled_models(&store, one.channel_id).await[0].1);
     // Another channel without that endpoint is no replacement.
     let mut other = spec("embeds");
     other.endpoints = vec![pb::Endpoint::Embeddings.into()];

@@ -79,7 +79,7 @@ async fn part5_of_two_updates_with_one_etag_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn issue5_a_thousand_proxies_with_the_same_dead_key_cost_one_write() {
+async fn a_thousand_proxies_with_the_same_dead_key_cost_one_write() {
     let (db, store) = fresh().await;
     let stores = [store.clone(), db.store().await.unwrap()];
     let one = create(&store, spec("one"), &["sk-0123456789abcde1"]).await;

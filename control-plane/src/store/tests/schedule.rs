@@ -13,7 +13,7 @@ const VERDICTS: usize = 1000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Report(dp::Verdict),
+    Report(Box<dp::Verdict>),
     Enable(Subject),
     Disable(Subject),
     Rotate(String),
@@ -61,7 +61,7 @@ async fn run(seed: u64) {
                         let id = v.verdict_id.clone();
                         let proxy_id = format!("p{w}");
                         let batch =
-                            dp::ReportVerdictsRequest { proxy_id, verdicts: vec![v], epoch: epoch.clone() };
+                            dp::ReportVerdictsRequest { proxy_id, verdicts: vec![*v], epoch: epoch.clone() };
                         let answer = store.apply_verdicts(&batch).await.unwrap().results.remove(0);
                         answers.push((id, answer));
                     }
@@ -148,7 +148,7 @@ fn steps(seed: u64, channels: &[pb::Channel]) -> Vec<Step> {
                 // A retry: the same id again, some time later.
                 let mut again = verdicts.choose(&mut rng).unwrap().clone();
                 again.observed_revision = rng.random_range(0..20);
-                steps.push(Step::Report(again));
+                steps.push(Step::Report(again.into()));
             }
             _ => {
                 let behind = rng.random_range(0..20);
@@ -156,15 +156,18 @@ fn steps(seed: u64, channels: &[pb::Channel]) -> Vec<Step> {
                 let mut v = verdict(subjects.choose(&mut rng).unwrap(), cause, behind);
                 v.confirm = rng.random_bool(0.1);
                 verdicts.push(v.clone());
-                steps.push(Step::Report(v));
+                steps.push(Step::Report(v.into()));
             }
         }
     }
     steps
 }
 
+/// The subject's four columns, state, cause, fence, revision.
+type StatusColumns = (String, i64, String, i64, String, String, i64, i64);
+
 async fn rows(store: &Store) -> BTreeMap<String, Row> {
-    let found: Vec<(String, i64, String, i64, String, String, i64, i64)> = sqlx::query_as(
+    let found: Vec<StatusColumns> = sqlx::query_as(
         "SELECT subject_kind, subject_id, model, credential_id, state, cause, fence_revision, revision FROM statuses WHERE revision > 0",
     )
     .fetch_all(&store.registry)
@@ -176,9 +179,12 @@ async fn rows(store: &Store) -> BTreeMap<String, Row> {
         .collect()
 }
 
+/// Revision, kind, the subject's four columns, detail.
+type LogRow = (i64, String, String, i64, String, i64, serde_json::Value);
+
 /// Replays the event log one event after the other.
 async fn replay(store: &Store) -> BTreeMap<String, Row> {
-    let log: Vec<(i64, String, String, i64, String, i64, serde_json::Value)> = sqlx::query_as(
+    let log: Vec<LogRow> = sqlx::query_as(
         "SELECT revision, kind, subject_kind, subject_id, model, credential_id, detail FROM events WHERE item = 'status' \
          ORDER BY revision, ordinal",
     )

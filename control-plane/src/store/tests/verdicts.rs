@@ -101,7 +101,7 @@ async fn part7_a_throttle_that_is_over_is_tidied_and_the_ability_is_back() {
     let hint = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     let short = dp::Verdict { retry_after: hint, ..verdict(&subject, pb::Cause::Throttled, 1) };
     assert_eq!(report_one(&store, short).await, dp::Disposition::Applied);
-    assert_eq!(enabled_models(&store, one.channel_id).await[0].1, false);
+    assert!(!enabled_models(&store, one.channel_id).await[0].1);
     assert_eq!(store.tidy().await.unwrap(), 0);
     assert_eq!(store.next_probe_in().await.unwrap(), None, "time brings it back, not a probe");
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -111,7 +111,7 @@ async fn part7_a_throttle_that_is_over_is_tidied_and_the_ability_is_back() {
     );
     assert_eq!(view.state(), pb::ServingState::Active, "readers compare with the time");
     assert_eq!(store.tidy().await.unwrap(), 1);
-    assert_eq!(enabled_models(&store, one.channel_id).await[0].1, true);
+    assert!(enabled_models(&store, one.channel_id).await[0].1);
     assert_eq!(status(&store, &subject).await.state(), pb::ServingState::Active);
     assert_eq!(store.tidy().await.unwrap(), 0);
 }
@@ -140,7 +140,7 @@ async fn part7_a_batch_is_one_transaction_and_one_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issue3_the_budget_suppresses_what_is_too_much_at_once() {
+async fn the_budget_suppresses_what_is_too_much_at_once() {
     let (_db, store) = fresh().await;
     let secrets: Vec<String> = (0..6).map(|i| format!("sk-0123456789abcde{i}")).collect();
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
