@@ -15,7 +15,7 @@ mod tests;
 mod upstream;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
 
@@ -201,6 +201,7 @@ pub(crate) async fn run<U: Upstream>(
         let mut picked = picked;
         let limits = policy.limits_of(picked.model.limits);
         let (channel, model, key) = (picked.channel.clone(), picked.model.clone(), picked.credential.clone());
+        let heard = AtomicBool::new(false);
         let tried = Try {
             spec: &channel,
             secret: key.as_ref().map(|c| c.secret.expose()),
@@ -218,8 +219,9 @@ pub(crate) async fn run<U: Upstream>(
             budget: &shared.budget,
             now: SystemTime::now(),
             request: &plan.outgoing,
+            heard: &heard,
         };
-        let guard = Guard::new(shared, &view, plan, record, &mut picked);
+        let guard = Guard::new(shared, &view, plan, record, &mut picked, &heard);
         let result = upstream.attempt(tried).await;
         let took = guard.done();
         let failed = match result {
@@ -315,7 +317,8 @@ fn follow(
     }
     let taught = react::failed(shared, view, plan, &mut picked, failed, reaction.penalise, record);
     let uncertain = verdict.unknown_outcome && !(200..300).contains(&verdict.status);
-    if !reaction.switch || (uncertain && plan.side_effects) {
+    let done_perhaps = verdict.unknown_outcome || verdict.kind == EvidenceKind::UnknownOutcome;
+    if !reaction.switch || (done_perhaps && plan.side_effects) {
         return Next::Stop(Stop::Pass);
     }
     if verdict.class == Class::Disable && policy.max_dead_credentials > 0 {

@@ -11,7 +11,11 @@ mod tests;
 
 use std::{io::IsTerminal as _, sync::Arc};
 
-use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 pub use line::Line;
 pub(crate) use line::quote;
@@ -83,4 +87,17 @@ pub fn init(format: LogFormat, level: &str) -> (Logger, Guard) {
         tracing_subscriber::registry().with(targets).with(layer).try_init()
     };
     (Logger::new(sink, json, enabled), guard)
+}
+
+/// A level without a target speaks about our own crates; others say no more than info, since what libraries print of
+/// connections and frames is neither for operators nor known to be free of secrets.
+fn targets(filter: &str) -> Targets {
+    let given: Targets = filter.parse().unwrap_or_default();
+    let default = given.default_level().unwrap_or(LevelFilter::INFO);
+    let ours =
+        ["spareline_proxy", "spareline_core", "spareline_upstream"].map(|name| (name.to_owned(), default));
+    let named = given.iter().map(|(name, level)| (name.to_owned(), level));
+    Targets::new()
+        .with_default(default.min(LevelFilter::INFO))
+        .with_targets(ours.into_iter().chain(named).collect::<Vec<_>>())
 }

@@ -103,6 +103,7 @@ async fn ask_once(
         rules,
         budget: &budget,
         now: SystemTime::now(),
+        heard: None,
     };
     match spareline_upstream::attempt(attempt).await {
         Ok(answer) => match form {

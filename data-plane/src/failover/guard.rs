@@ -1,6 +1,9 @@
 //! What is remembered of an attempt: by the loop when it ends, by the guard when the caller leaves in the middle.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use spareline_core::{Class, classify::Detail, pick::Picked, view::View};
 use spareline_upstream::Failed;
@@ -22,6 +25,7 @@ pub(super) struct Guard<'a> {
     plan: &'a Plan,
     record: &'a mut Record,
     picked: &'a mut Picked,
+    heard: &'a AtomicBool,
     began: Instant,
     armed: bool,
 }
@@ -33,8 +37,9 @@ impl<'a> Guard<'a> {
         plan: &'a Plan,
         record: &'a mut Record,
         picked: &'a mut Picked,
+        heard: &'a AtomicBool,
     ) -> Self {
-        Self { shared, view, plan, record, picked, began: Instant::now(), armed: true }
+        Self { shared, view, plan, record, picked, heard, began: Instant::now(), armed: true }
     }
 
     /// The attempt ended by itself; how long it took.
@@ -50,7 +55,8 @@ impl Drop for Guard<'_> {
             return;
         }
         let took = self.began.elapsed();
-        let silent = took >= SILENT_AFTER && !self.shared.is_cut();
+        let heard = self.heard.load(Ordering::Relaxed);
+        let silent = took >= SILENT_AFTER && !heard && !self.shared.is_cut();
         remember(self.record, self.picked, took, "cancelled", 0, if silent { "silent" } else { "" });
         if silent {
             let hash = super::react::body_hash(self.plan);

@@ -1,6 +1,6 @@
 //! Requests about objects that one account stores.
 
-use std::time::SystemTime;
+use std::{sync::atomic::AtomicBool, time::SystemTime};
 
 use tokio::time::Instant;
 
@@ -49,6 +49,7 @@ pub(super) async fn run<U: Upstream>(
         budget: &shared.budget,
         now: SystemTime::now(),
         request: &plan.outgoing,
+        heard: &AtomicBool::new(false),
     };
     let began = Instant::now();
     let result = via.attempt(tried).await;

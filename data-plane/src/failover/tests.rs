@@ -34,6 +34,8 @@ enum Act {
     Status(u16, &'static str),
     /// No answer until a limit fires.
     Hang,
+    /// A head, then nothing.
+    HangAfterHead,
     Reset,
     Refused,
 }
@@ -94,7 +96,8 @@ impl Upstream for Script {
                     body: Bytes::from_static(body.as_bytes()),
                 }),
             ),
-            Act::Hang => {
+            Act::Hang | Act::HangAfterHead => {
+                it.heard.store(matches!(act, Act::HangAfterHead), std::sync::atomic::Ordering::Relaxed);
                 let own = it.limits.first_content.filter(|_| it.request.stream);
                 let mut limits =
                     vec![own.map_or((it.limits.response, Limit::Response), |d| (d, Limit::FirstContent))];
@@ -260,11 +263,14 @@ async fn dead_keys_are_counted_apart_up_to_their_own_bound() {
 async fn a_caller_that_leaves_blames_nobody_unless_the_channel_was_silent_for_long() {
     let shared = shared(layers(&["a"]));
     let script = Script::default().on("a", &[Act::Hang]);
-    for (after, entry) in [(29, "a:cancelled"), (31, "a:cancelled:silent")] {
+    let heard = Script::default().on("a", &[Act::HangAfterHead]);
+    for (script, after, entry) in
+        [(&script, 29, "a:cancelled"), (&script, 31, "a:cancelled:silent"), (&heard, 99, "a:cancelled")]
+    {
         let mut record = record(&shared);
         let request = plan(false);
         let left =
-            tokio::time::timeout(Duration::from_secs(after), run(&shared, &script, &request, &mut record));
+            tokio::time::timeout(Duration::from_secs(after), run(&shared, script, &request, &mut record));
         assert!(left.await.is_err());
         assert_eq!(record.entries(true), [entry]);
     }

@@ -1,6 +1,10 @@
 //! The seam between the loop and the network: the real upstreams, or a scripted one in tests.
 
-use std::{future::Future, sync::Arc, time::SystemTime};
+use std::{
+    future::Future,
+    sync::{Arc, atomic::AtomicBool},
+    time::SystemTime,
+};
 
 use spareline_core::{
     classify::Rules,
@@ -25,6 +29,7 @@ pub(crate) struct Try<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) budget: &'a Budget,
     pub(crate) now: SystemTime,
+    pub(crate) heard: &'a AtomicBool,
 }
 
 /// Where attempts go.
@@ -61,6 +66,7 @@ impl Upstream for Clients {
             rules: it.rules,
             budget: it.budget,
             now: it.now,
+            heard: Some(it.heard),
         })
         .await
     }

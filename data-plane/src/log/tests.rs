@@ -60,3 +60,17 @@ fn a_reader_that_never_reads_costs_no_memory() {
     drop(release);
     drop(guard);
 }
+
+#[test]
+fn a_bare_level_is_about_our_own_crates() {
+    let trace = targets("trace");
+    assert!(trace.would_enable("spareline_proxy::failover", &tracing::Level::TRACE));
+    assert!(
+        trace.would_enable("h2", &tracing::Level::INFO) && !trace.would_enable("h2", &tracing::Level::DEBUG)
+    );
+    let mixed = targets("warn,h2=debug,spareline_proxy=info");
+    assert!(mixed.would_enable("h2::codec", &tracing::Level::DEBUG));
+    assert!(mixed.would_enable("spareline_proxy", &tracing::Level::INFO));
+    assert!(!mixed.would_enable("spareline_core", &tracing::Level::INFO));
+    assert!(!mixed.would_enable("tonic", &tracing::Level::INFO));
+}

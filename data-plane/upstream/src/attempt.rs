@@ -95,6 +95,8 @@ pub struct Attempt<'a> {
     pub budget: &'a Budget,
     /// The wall clock, for retry hints and the verdict.
     pub now: SystemTime,
+    /// Set once the upstream's head came: who drops the future learns here whether the upstream was silent.
+    pub heard: Option<&'a std::sync::atomic::AtomicBool>,
 }
 
 /// A committed answer.
@@ -198,6 +200,9 @@ impl<'a> Run<'a> {
         mut timer: Timer,
     ) -> Result<Answer, Box<Failed>> {
         self.head_seen = true;
+        if let Some(heard) = self.attempt.heard {
+            heard.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         let (parts, body) = response.into_parts();
         let facts = Arc::make_mut(&mut self.facts);
         facts.status = parts.status.as_u16();

@@ -221,6 +221,7 @@ impl Setup {
             rules: &self.rules,
             budget: &self.budget,
             now: SystemTime::UNIX_EPOCH,
+            heard: None,
         }
     }
 
