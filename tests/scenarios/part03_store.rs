@@ -56,7 +56,7 @@ async fn part03_a_change_made_at_one_replica_reaches_the_proxies_of_the_other() 
     stack.create(stack.channel("one", MODEL), &["sk-1"]).await?;
     proxy
         .process
-        .wait_for_log(spareline_tests::stack::SOON, |l| l.is("registry_applied") && l.field("channels") == &1)
+        .wait_for_log(spareline_tests::stack::SOON, |l| l.is("registry_applied") && *l.field("channels") == 1)
         .await?;
     let reply = Call::chat(MODEL).send(proxy.http).await?;
     assert_eq!((reply.status.as_u16(), reply.attempts()), (200, "one:ok:200"), "{}", reply.text());

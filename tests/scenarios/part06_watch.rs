@@ -207,7 +207,7 @@ async fn part06_a_stopped_control_plane_says_goodbye_and_proxies_resume() -> Res
         assert_eq!(line.field("resumed"), &true, "{}", line.text);
         let frames = proxy.process.log();
         let snapshots =
-            frames[mark..].iter().filter(|l| l.is("registry_applied") && l.field("snapshot") == &true);
+            frames[mark..].iter().filter(|l| l.is("registry_applied") && *l.field("snapshot") == true);
         assert_eq!(snapshots.count(), 0, "a snapshot although nothing had changed");
     }
     Ok(())

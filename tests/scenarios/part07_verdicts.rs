@@ -372,7 +372,8 @@ async fn part07_a_thousand_verdicts_enables_and_rotations_at_two_control_planes(
                     let repeat = !sent.is_empty() && rng.random_bool(0.3);
                     let fresh = || {
                         let credential = credentials[(n * 7 + sent.len()) % credentials.len()];
-                        let cause = if sent.len() % 3 == 0 { Cause::Quota } else { Cause::Credential };
+                        let cause =
+                            if sent.len().is_multiple_of(3) { Cause::Quota } else { Cause::Credential };
                         verdict(
                             of_credential(credential),
                             cause,
