@@ -14,6 +14,7 @@ use spareline_proto::{
 use spareline_tests::{
     chaos::{ChaosProxy, Mode},
     http::Call,
+    process::LogLine,
     stack::{Plan, Proxy, SOON, Stack},
 };
 use tokio::sync::mpsc;
@@ -173,7 +174,7 @@ async fn part06_proxies_resume_after_a_cut_and_learn_what_they_missed() -> Resul
     stack.create(stack.channel("one", MODEL), &["sk-1"]).await?;
     let wire = ChaosProxy::start(stack.control.data).await?;
     let proxy = Proxy::start("behind-chaos", wire.addr(), &[]).await?;
-    proxy.process.wait_for_log(SOON, |l| l.is("registry_applied")).await?;
+    proxy.process.wait_for_log(SOON, |l| l.is("registry_applied") && *l.field("channels") == 1).await?;
     let reply = Call::chat(MODEL).send(proxy.http).await?;
     ensure!(reply.status == 200, "{}", reply.text());
 
@@ -188,7 +189,8 @@ async fn part06_proxies_resume_after_a_cut_and_learn_what_they_missed() -> Resul
 
     wire.set(Mode::Pass);
     proxy.process.wait_for_log_after(mark, SOON, |l| l.is("watch_connected")).await?;
-    proxy.process.wait_for_log_after(mark, SOON, |l| l.is("registry_applied")).await?;
+    let both = |l: &LogLine| l.is("registry_applied") && *l.field("channels") == 2;
+    proxy.process.wait_for_log_after(mark, SOON, both).await?;
     assert_eq!(Call::chat("other-model").send(proxy.http).await?.status, 200, "what it missed");
     Ok(())
 }
