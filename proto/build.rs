@@ -1,5 +1,8 @@
 //! Compiles the protos without a system protoc.
-#![allow(clippy::disallowed_methods, reason = "build scripts are told where to write through the environment")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "build scripts are told where to write through the environment"
+)]
 use std::path::{Path, PathBuf};
 use std::{env, error::Error, fs};
 

@@ -8,15 +8,14 @@ mod apply;
 mod client;
 mod diff;
 mod export;
-mod file;
 mod flags;
 mod plan;
 mod secrets;
 mod text;
-mod yaml;
 
 use std::fmt;
 
+use spareline_core::file;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 

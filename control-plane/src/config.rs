@@ -22,11 +22,6 @@ use std::time::Duration;
 pub use keys::{KEYS, Key};
 pub use sources::Sources;
 
-/// A time such as `500ms`, `10s`, `2m` or `1h`.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
-    value::duration(text, Duration::ZERO..=Duration::from_secs(366 * 86_400)).ok()
-}
-
 /// What the control plane needs to know before it starts.
 #[derive(Clone)]
 pub struct Config {

@@ -10,7 +10,7 @@ pub(crate) mod health;
 pub mod log;
 pub mod postgres;
 pub mod prober;
-mod reflect;
+pub(crate) use spareline_core::reflect;
 pub mod refuse;
 pub mod store;
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct Apply<'a> {
 /// See [`Failure`]; after a [`Failure::Refused`] some changes may have been made, each whole.
 pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let name = what.file.display().to_string();
-    let wrong = |problems: Vec<super::yaml::Problem>| Failure::File {
+    let wrong = |problems: Vec<super::file::Problem>| Failure::File {
         name: name.clone(),
         problems: problems.iter().map(ToString::to_string).collect(),
     };

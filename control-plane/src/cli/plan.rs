@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 
 use super::client::{Client, Registry, refused};
 use super::diff::{Diff, diff};
+use super::file::Problems;
 use super::file::{FileChannel, RegistryFile};
 use super::secrets::Held;
-use super::yaml::Problems;
 use super::{Failure, violations};
 
 /// A credential that a channel is to list.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spareline_core::secret::Secret;
 
+use super::file::Problems;
 use super::file::{RegistryFile, Source};
-use super::yaml::Problems;
 
 /// A credential that channels list.
 #[derive(Clone, Debug)]

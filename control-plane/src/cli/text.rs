@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage as _, Value};
 
-use super::yaml::duration_text;
+use super::file::duration_text;
 use crate::reflect;
 
 /// A value on one line.

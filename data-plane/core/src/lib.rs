@@ -7,6 +7,7 @@ pub mod commit;
 pub mod convert;
 pub mod derive;
 pub mod errortext;
+pub mod file;
 #[cfg(test)]
 pub mod fixtures;
 mod hash;
@@ -17,6 +18,7 @@ pub mod limits;
 pub mod overlay;
 pub mod pick;
 pub mod policy;
+pub mod reflect;
 pub mod secret;
 pub mod session;
 pub mod spec;

@@ -10,18 +10,20 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-pub(super) use message::{Extra, duration_text, message};
+pub use message::duration_text;
+pub(crate) use message::{Extra, message};
 
 /// A value and where it stands.
-pub(super) type Located = Spanned<Node>;
+pub(crate) type Located = Spanned<Node>;
 
 /// A YAML value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Int(i128),
@@ -33,15 +35,15 @@ pub(super) enum Node {
 
 /// One mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Problem {
+pub struct Problem {
     /// From 1; 0: nowhere in particular.
-    pub(super) line: u64,
+    pub line: u64,
     /// From 1.
-    pub(super) column: u64,
+    pub column: u64,
     /// What it is about, such as `channels[0].weight`.
-    pub(super) path: String,
+    pub path: String,
     /// What is wrong.
-    pub(super) problem: String,
+    pub problem: String,
 }
 
 impl fmt::Display for Problem {
@@ -58,25 +60,26 @@ impl fmt::Display for Problem {
 
 /// What was wrong so far, and where each path stands: the control plane's own objections find their line through it.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
-    pub(super) list: Vec<Problem>,
+pub struct Problems {
+    /// In the order they were found.
+    pub list: Vec<Problem>,
     places: BTreeMap<String, (u64, u64)>,
 }
 
 impl Problems {
     /// Remembers where `path` stands.
-    pub(super) fn place(&mut self, path: &str, at: &Located) {
+    pub(crate) fn place(&mut self, path: &str, at: &Located) {
         self.places.insert(path.to_owned(), (at.referenced.line(), at.referenced.column()));
     }
 
     /// Notes a mistake at a value.
-    pub(super) fn at<T>(&mut self, at: &Spanned<T>, path: &str, problem: impl Into<String>) {
+    pub(crate) fn at<T>(&mut self, at: &Spanned<T>, path: &str, problem: impl Into<String>) {
         let (line, column) = (at.referenced.line(), at.referenced.column());
         self.list.push(Problem { line, column, path: path.to_owned(), problem: problem.into() });
     }
 
     /// Notes a mistake at a path, or at the nearest thing around it.
-    pub(super) fn at_path(&mut self, path: &str, problem: impl Into<String>) {
+    pub fn at_path(&mut self, path: &str, problem: impl Into<String>) {
         let mut around = path;
         let (line, column) = loop {
             if let Some(place) = self.places.get(around) {
@@ -95,7 +98,7 @@ impl Problems {
 ///
 /// # Errors
 /// One mistake: what is not YAML at all cannot be read any further.
-pub(super) fn parse(text: &str) -> Result<Located, Problem> {
+pub(crate) fn parse(text: &str) -> Result<Located, Problem> {
     serde_saphyr::from_str::<Located>(text).map_err(|why| {
         let (line, column) = why.location().map(|at| (at.line(), at.column())).unwrap_or_default();
         let shown = why.without_snippet().to_string();
@@ -104,9 +107,24 @@ pub(super) fn parse(text: &str) -> Result<Located, Problem> {
     })
 }
 
+/// `500ms`, `10s`, `2m`, `1h`; at most a year.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    let seconds = number.parse::<f64>().ok()?;
+    Duration::try_from_secs_f64(seconds * scale).ok().filter(|d| *d <= Duration::from_secs(366 * 86_400))
+}
+
 impl Node {
     /// For messages: what kind of value this is.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Bool(_) => "a boolean",

@@ -10,7 +10,7 @@ fn read(text: &str) -> Result<RegistryFile, Vec<String>> {
 
 #[test]
 fn part5_file_reads_the_example() {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples/registry.yaml"));
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/examples/registry.yaml"));
     let text = std::fs::read_to_string(&path).unwrap();
     let file = read(&text).unwrap();
     let names: Vec<&str> = file.channels.iter().flatten().map(|c| c.channel.name.as_str()).collect();

@@ -8,15 +8,15 @@ use crate::reflect;
 
 /// Keys that are not plain fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cli) struct Extra<'a> {
+pub(crate) struct Extra<'a> {
     /// Fields that a file may not set.
-    pub(in crate::cli) hidden: &'a [&'a str],
+    pub(crate) hidden: &'a [&'a str],
     /// Keys that the caller reads.
-    pub(in crate::cli) own: &'a [&'a str],
+    pub(crate) own: &'a [&'a str],
 }
 
 /// Reads a message; what cannot be read is noted in `problems` and left out.
-pub(in crate::cli) fn message(
+pub(crate) fn message(
     node: &Located,
     of: &MessageDescriptor,
     path: &str,
@@ -166,7 +166,7 @@ fn int(node: &Node) -> Option<i128> {
 
 fn duration(node: &Located, of: &MessageDescriptor) -> Option<Value> {
     let Node::Text(text) = &node.value else { return None };
-    let time = crate::config::duration(text)?;
+    let time = super::duration(text)?;
     let mut out = DynamicMessage::new(of.clone());
     out.try_set_field_by_name("seconds", Value::I64(i64::try_from(time.as_secs()).ok()?)).ok()?;
     out.try_set_field_by_name("nanos", Value::I32(i32::try_from(time.subsec_nanos()).ok()?)).ok()?;
@@ -174,7 +174,7 @@ fn duration(node: &Located, of: &MessageDescriptor) -> Option<Value> {
 }
 
 /// A duration as a file would have it.
-pub(in crate::cli) fn duration_text(seconds: i64, nanos: i32) -> String {
+pub fn duration_text(seconds: i64, nanos: i32) -> String {
     let millis = i128::from(seconds) * 1000 + i128::from(nanos) / 1_000_000;
     match millis {
         0 => "0s".to_owned(),

@@ -6,7 +6,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, EnumDescriptor, MessageDescriptor};
 
 /// A message that exists in the descriptor set under a known name.
-pub(crate) trait Named: Message + Default {
+pub trait Named: Message + Default {
     /// Its full name.
     const NAME: &'static str;
 }
@@ -25,13 +25,13 @@ static POOL: LazyLock<Option<DescriptorPool>> =
 /// A name or a shape that the descriptor set of this build does not have: a fault of ours.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is not in this build's descriptor set")]
-pub(crate) struct NotDescribed(&'static str);
+pub struct NotDescribed(&'static str);
 
 /// What is known of a message's fields.
 ///
 /// # Errors
 /// Where this build is broken.
-pub(crate) fn descriptor<M: Named>() -> Result<MessageDescriptor, NotDescribed> {
+pub fn descriptor<M: Named>() -> Result<MessageDescriptor, NotDescribed> {
     POOL.as_ref().and_then(|pool| pool.get_message_by_name(M::NAME)).ok_or(NotDescribed(M::NAME))
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn descriptor<M: Named>() -> Result<MessageDescriptor, NotDescribed> 
 ///
 /// # Errors
 /// Where this build is broken.
-pub(crate) fn to_tree<M: Named>(message: &M) -> Result<DynamicMessage, NotDescribed> {
+pub fn to_tree<M: Named>(message: &M) -> Result<DynamicMessage, NotDescribed> {
     DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())
         .map_err(|_| NotDescribed(M::NAME))
 }
@@ -48,25 +48,25 @@ pub(crate) fn to_tree<M: Named>(message: &M) -> Result<DynamicMessage, NotDescri
 ///
 /// # Errors
 /// Where this build is broken.
-pub(crate) fn from_tree<M: Named>(tree: &DynamicMessage) -> Result<M, NotDescribed> {
+pub fn from_tree<M: Named>(tree: &DynamicMessage) -> Result<M, NotDescribed> {
     tree.transcode_to().map_err(|_| NotDescribed(M::NAME))
 }
 
 /// The short word for an enum's value: `ENDPOINT_CHAT_COMPLETIONS` is `chat_completions`.
-pub(crate) fn enum_word(of: &EnumDescriptor, number: i32) -> Option<String> {
+pub fn enum_word(of: &EnumDescriptor, number: i32) -> Option<String> {
     let value = of.get_value(number)?;
     Some(value.name().strip_prefix(&prefix(of)).unwrap_or(value.name()).to_ascii_lowercase())
 }
 
 /// The value for a short word (or the long name).
-pub(crate) fn enum_number(of: &EnumDescriptor, word: &str) -> Option<i32> {
+pub fn enum_number(of: &EnumDescriptor, word: &str) -> Option<i32> {
     let wanted = word.to_ascii_uppercase();
     let long = format!("{}{wanted}", prefix(of));
     of.values().find(|v| v.number() != 0 && (v.name() == wanted || v.name() == long)).map(|v| v.number())
 }
 
 /// All short words of an enum but the unset one.
-pub(crate) fn enum_words(of: &EnumDescriptor) -> Vec<String> {
+pub fn enum_words(of: &EnumDescriptor) -> Vec<String> {
     of.values().filter(|v| v.number() != 0).filter_map(|v| enum_word(of, v.number())).collect()
 }
 

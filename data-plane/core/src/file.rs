@@ -1,37 +1,42 @@
-//! The registry file: credentials by name, channels that list them, policies.
+//! The registry file: credentials by name, channels that list them, policies. `apply` makes a registry match it, a
+//! proxy without a control plane serves from it.
 //!
-//! It holds no secret, only where each one is found. Everything that is wrong is reported at once, with its line.
+//! It holds no secret, only where each one is found: reading those is the caller's. Everything that is wrong is reported
+//! at once, with its line.
 
 #[cfg(test)]
 mod tests;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use spareline_proto::registry::v1::{Channel, Policy};
 
-use super::yaml::{self, Extra, Located, Node, Problem, Problems};
+use crate::convert::{self, Violation};
 use crate::reflect;
+use yaml::{Extra, Located, Node};
+pub use yaml::{Problem, Problems, duration_text};
 
 /// Fields of a channel that a file does not set.
-pub(super) const CHANNEL_HIDDEN: &[&str] = &["channel_id", "credential_ids", "spec_revision", "etag"];
+pub const CHANNEL_HIDDEN: &[&str] = &["channel_id", "credential_ids", "spec_revision", "etag"];
 /// Fields of a policy that a file does not set.
-pub(super) const POLICY_HIDDEN: &[&str] = &["revision", "etag"];
+pub const POLICY_HIDDEN: &[&str] = &["revision", "etag"];
 
 /// What a file says.
 #[derive(Debug, Default)]
-pub(super) struct RegistryFile {
+pub struct RegistryFile {
     /// By the name that channels list.
-    pub(super) credentials: BTreeMap<String, Source>,
+    pub credentials: BTreeMap<String, Source>,
     /// `None`: the file says nothing about channels.
-    pub(super) channels: Option<Vec<FileChannel>>,
+    pub channels: Option<Vec<FileChannel>>,
     /// `None`: the file says nothing about policies.
-    pub(super) policies: Option<Vec<FilePolicy>>,
+    pub policies: Option<Vec<FilePolicy>>,
 }
 
 /// Where a credential's secret is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum Source {
     /// In an environment variable.
     Env(String),
     /// In a file.
@@ -42,22 +47,22 @@ pub(super) enum Source {
 
 /// One channel of the file.
 #[derive(Debug)]
-pub(super) struct FileChannel {
+pub struct FileChannel {
     /// Without ids.
-    pub(super) channel: Channel,
+    pub channel: Channel,
     /// By name, most preferred first.
-    pub(super) credentials: Vec<String>,
+    pub credentials: Vec<String>,
     /// Where it stands: `channels[3]`.
-    pub(super) path: String,
+    pub path: String,
 }
 
 /// One policy of the file.
 #[derive(Debug)]
-pub(super) struct FilePolicy {
+pub struct FilePolicy {
     /// As written.
-    pub(super) policy: Policy,
+    pub policy: Policy,
     /// Where it stands.
-    pub(super) path: String,
+    pub path: String,
 }
 
 impl RegistryFile {
@@ -65,7 +70,7 @@ impl RegistryFile {
     ///
     /// # Errors
     /// Everything that is wrong, in the order of the lines.
-    pub(super) fn read(text: &str, folder: &Path) -> Result<(Self, Problems), Vec<Problem>> {
+    pub fn read(text: &str, folder: &Path) -> Result<(Self, Problems), Vec<Problem>> {
         let root = yaml::parse(text).map_err(|problem| vec![problem])?;
         let mut problems = Problems::default();
         let mut file = Self::default();
@@ -120,7 +125,7 @@ impl RegistryFile {
             }
             let mut whole = channel.clone();
             whole.credential_ids.clear();
-            for violation in crate::admin::violations_of_channel(&whole) {
+            for violation in violations_of_channel(&whole) {
                 let field = violation.field.trim_start_matches("channel.");
                 let at = if field.is_empty() { path.clone() } else { format!("{path}.{field}") };
                 problems.at_path(&at, violation.problem);
@@ -131,12 +136,20 @@ impl RegistryFile {
             if let Some(first) = groups.insert(policy.group.as_str(), path) {
                 problems.at_path(path, format!("group `{}` has a policy at {first} too", policy.group));
             }
-            for violation in crate::admin::violations_of_policy(policy) {
+            for violation in convert::policy(policy).err().unwrap_or_default() {
                 let field = violation.field.trim_start_matches("policy.");
                 problems.at_path(&format!("{path}.{field}"), violation.problem);
             }
         }
     }
+}
+
+/// What is wrong with a channel that has no id yet.
+fn violations_of_channel(channel: &Channel) -> Vec<Violation> {
+    let mut channel = channel.clone();
+    channel.channel_id = 1;
+    channel.spec_revision = 1;
+    convert::channel(&channel).err().unwrap_or_default()
 }
 
 fn items<T>(
