@@ -64,8 +64,7 @@ pub fn init(format: LogFormat, level: &str) -> (Logger, Guard) {
         LogFormat::Pretty => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
-    let targets: Targets =
-        level.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
+    let targets = targets(level);
     let enabled = targets.would_enable("spareline_proxy", &tracing::Level::INFO);
     let (sink, guard) = Sink::start(Box::new(std::io::stderr()));
     let make = {
