@@ -102,15 +102,17 @@ impl View {
     fn read(&self, status: &pb::Status, clock: Clock) -> Option<Out> {
         let spec = convert::status(status).ok()?;
         let cause = spec.cause?;
+        let jitter = if cause == Cause::Throttled { self.jitter(status) } else { Duration::ZERO };
         let until = match (status.retry_at.as_ref(), clock.server_time.as_ref()) {
+            // Added up before the process's own clock, which cannot say what was before its start, comes in.
             (Some(retry_at), Some(server)) => {
-                Some(later(clock.now, convert::nanos_between(server, retry_at)))
+                let left = convert::nanos_between(server, retry_at);
+                Some(later(clock.now, left.saturating_add_unsigned(jitter.as_nanos())))
             }
-            _ if cause == Cause::Throttled => Some(clock.now + self.fleet.throttle_default),
+            _ if cause == Cause::Throttled => Some(clock.now + self.fleet.throttle_default + jitter),
             _ => None,
         };
-        let jitter = if cause == Cause::Throttled { self.jitter(status) } else { Duration::ZERO };
-        Some(Out { cause, until: until.map(|u| u + jitter), hinted: spec.hinted, revision: spec.revision })
+        Some(Out { cause, until, hinted: spec.hinted, revision: spec.revision })
     }
 
     /// 0 to 10 % of a throttle's length: the same at every look, another on every proxy.

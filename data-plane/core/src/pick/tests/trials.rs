@@ -100,6 +100,15 @@ fn a_clock_ten_minutes_off_does_not_move_a_throttle() {
 }
 
 #[test]
+fn a_throttle_that_was_over_before_the_process_began_is_over() {
+    let throttled = fixtures::throttled(fixtures::on_channel(1), SERVER - 5000, SERVER - 2000, true, 9);
+    let items = [Item::Channel(Arc::new(fixtures::channel(1))), Item::Status(Arc::new(throttled))];
+    let clock = Clock { server_time: Some(fixtures::at(SERVER)), now: Duration::ZERO };
+    let (view, _) = View::empty(1).replace(&items.into_iter().collect(), "e", Revision(1), clock);
+    assert!(view.out(&Subject::Channel(ChannelId(1)), Duration::ZERO).is_none());
+}
+
+#[test]
 fn a_lone_request_after_a_throttle_does_not_lock_the_others_out_for_long() {
     let throttled = fixtures::throttled(fixtures::on_channel(1), SERVER - 10, SERVER, true, 9);
     let mut bench = Bench::new(vec![fixtures::channel(1)], vec![throttled]);
