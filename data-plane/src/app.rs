@@ -10,7 +10,16 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin, config::Config, http::serve, log::Logger, metrics::Channels, report, state::Shared, watch,
+    admin,
+    config::Config,
+    http::serve,
+    lkg,
+    log::Logger,
+    metrics::Channels,
+    report,
+    standalone::{self, Source},
+    state::Shared,
+    watch,
 };
 
 /// A proxy that listens, but does not serve yet.
@@ -68,11 +77,13 @@ impl Proxy {
     /// Serves until `stop`, then drains.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// A thread could not be started, or the file of channels cannot be used.
     pub async fn run(self, stop: Stop) -> std::io::Result<()> {
         let Self { shared, http, admin, http_addr, admin_addr } = self;
+        let keeper = lkg::restore(&shared);
+        let source = standalone::begin(&shared)?;
         let workers = serve::start_workers(&shared)?;
-        let control = Control::start(shared.clone(), admin)?;
+        let control = Control::start(shared.clone(), admin, keeper, source)?;
         tracing::info!(
             event = "listening",
             http_addr = %http_addr,
@@ -121,14 +132,19 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(4096)
 }
 
-/// The control thread: watch, reports, admin port.
+/// The control thread: watch, reports, the registry on disk, admin port.
 struct Control {
     stop: CancellationToken,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Control {
-    fn start(shared: Arc<Shared>, admin: std::net::TcpListener) -> std::io::Result<Self> {
+    fn start(
+        shared: Arc<Shared>,
+        admin: std::net::TcpListener,
+        keeper: Option<lkg::Keeper>,
+        source: Option<Source>,
+    ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -137,12 +153,21 @@ impl Control {
                 if let Ok(listener) = TcpListener::from_std(admin) {
                     tokio::spawn(admin::serve(shared.clone(), listener));
                 }
-                let watching = tokio::spawn(watch::run(shared.clone()));
-                let reporting = tokio::spawn(report::run(shared.clone(), stopped.clone()));
+                let keeping =
+                    keeper.map(|keeper| tokio::spawn(lkg::keep(shared.clone(), keeper, stopped.clone())));
+                let (following, reporting) = match source {
+                    Some(source) => (tokio::spawn(standalone::follow(shared.clone(), source)), None),
+                    None => (
+                        tokio::spawn(watch::run(shared.clone())),
+                        Some(tokio::spawn(report::run(shared.clone(), stopped.clone()))),
+                    ),
+                };
                 stopped.cancelled().await;
-                watching.abort();
-                // What was learnt last is worth a moment: other proxies need it.
-                let _ = tokio::time::timeout(Duration::from_secs(2), reporting).await;
+                following.abort();
+                // What was learnt last is worth a moment: other proxies need it, and so do we at the next start.
+                for task in reporting.into_iter().chain(keeping) {
+                    let _ = tokio::time::timeout(Duration::from_secs(2), task).await;
+                }
             });
         })?;
         Ok(Self { stop, thread })

@@ -18,6 +18,7 @@ use figment::{
 
 use keys::Keys;
 pub use keys::Mistake;
+use spareline_core::Secret;
 
 /// The prefix of environment variables: `SPARELINE_PROXY_LISTEN` sets `listen`.
 pub const ENV_PREFIX: &str = "SPARELINE_PROXY_";
@@ -60,6 +61,12 @@ pub struct Flags {
     /// A level (`info`) or filter (`info,spareline_proxy=debug`).
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
+    /// Where to keep the registry over restarts.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<String>,
+    /// Serve from this file of channels, without a control plane.
+    #[arg(long, value_name = "FILE")]
+    pub standalone: Option<String>,
     /// Allow addresses beyond loopback, without transport security.
     #[arg(long)]
     pub insecure: bool,
@@ -122,6 +129,12 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Origins that browsers may call from; `*` means any; empty: no CORS at all.
     pub cors_origins: Vec<String>,
+    /// Where the registry is kept over restarts; `None`: nowhere.
+    pub state_dir: Option<PathBuf>,
+    /// What the kept registry is sealed with; `None`: a key of our own in `state_dir`.
+    pub state_key: Option<Secret>,
+    /// A file of channels to serve from, without a control plane.
+    pub standalone_file: Option<PathBuf>,
     /// Addresses beyond loopback are allowed.
     pub insecure: bool,
 }
@@ -199,6 +212,9 @@ impl Config {
             body_read_timeout: k.duration("body_read_timeout", "60s"),
             drain_timeout: k.duration("drain_timeout", "30s"),
             cors_origins: k.list("cors_origins"),
+            state_dir: k.path("state_dir"),
+            state_key: k.secret("state_key", "state_key_file"),
+            standalone_file: k.path("standalone_file"),
             insecure,
         };
         k.finish()?;
@@ -217,6 +233,8 @@ fn with_flags(mut figment: Figment, flags: &Flags) -> Figment {
         ("workers", &flags.workers),
         ("log_format", &flags.log_format),
         ("log_level", &flags.log_level),
+        ("state_dir", &flags.state_dir),
+        ("standalone_file", &flags.standalone),
     ];
     for (key, value) in given {
         if let Some(value) = value {

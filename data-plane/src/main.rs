@@ -5,7 +5,7 @@ use clap::Parser as _;
 use spareline_proxy::{
     app::{Proxy, Stop},
     config::{Config, Flags},
-    log,
+    log, standalone,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
     let config = Config::load(&flags)?;
     if flags.check_config {
-        return Ok(());
+        return Ok(standalone::check(&config)?);
     }
     let (logger, _flush) = log::init(config.log_format, &config.log_level);
     let runtime = tokio::runtime::Builder::new_current_thread()

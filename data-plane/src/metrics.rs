@@ -103,6 +103,10 @@ pub struct Metrics {
     pub registry_revision: Gauge,
     /// Since the watch last proved that the registry is current, in seconds.
     pub registry_age_seconds: Gauge<f64, AtomicU64>,
+    /// Copies of the registry written to disk.
+    pub registry_file_writes: Counter,
+    /// Copies that could not be written.
+    pub registry_file_failures: Counter,
     /// Bytes of bodies held.
     pub body_memory_bytes: Gauge,
     /// Log lines lost.
@@ -135,6 +139,8 @@ impl Default for Metrics {
             spool_waiting: Gauge::default(),
             registry_revision: Gauge::default(),
             registry_age_seconds: Gauge::default(),
+            registry_file_writes: Counter::default(),
+            registry_file_failures: Counter::default(),
             body_memory_bytes: Gauge::default(),
             log_lines_dropped: Gauge::default(),
         };
@@ -166,6 +172,16 @@ impl Default for Metrics {
             "registry_age_seconds",
             "Since the registry was last known to be current; -1 where there is none",
             metrics.registry_age_seconds.clone(),
+        );
+        r.register(
+            "registry_file_writes",
+            "Copies of the registry written to disk",
+            metrics.registry_file_writes.clone(),
+        );
+        r.register(
+            "registry_file_failures",
+            "Registry or channels files that could not be written or read",
+            metrics.registry_file_failures.clone(),
         );
         r.register("body_memory_bytes", "Bytes of bodies held", metrics.body_memory_bytes.clone());
         r.register(

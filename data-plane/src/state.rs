@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 use spareline_core::{health::Health, overlay::Overlays, view::View};
 use spareline_upstream::{Budget, attempt::Interrupt};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -46,6 +46,8 @@ pub struct Shared {
     pub retries: RetryBudgets,
     /// Told when the process must not wait for anybody any more.
     pub gone: CancellationToken,
+    /// Told whenever a registry was put in force.
+    pub changed: Notify,
     view: ArcSwap<View>,
     ready: AtomicBool,
     alone: AtomicBool,
@@ -55,7 +57,9 @@ pub struct Shared {
     streams: Mutex<HashMap<u64, Interrupt>>,
     next_stream: AtomicU64,
     started: Instant,
-    confirmed: Mutex<Option<Instant>>,
+    /// When the registry was last heard to be current, and how long before that it was.
+    confirmed: Mutex<Option<(Instant, Duration)>>,
+    clock_offset_ms: AtomicI64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -78,6 +82,7 @@ impl Shared {
             spool: Spool::new(metrics.clone()),
             retries: RetryBudgets::default(),
             gone: CancellationToken::new(),
+            changed: Notify::new(),
             view: ArcSwap::from_pointee(View::empty(seed)),
             ready: AtomicBool::new(false),
             alone: AtomicBool::new(false),
@@ -88,6 +93,7 @@ impl Shared {
             next_stream: AtomicU64::new(0),
             started: Instant::now(),
             confirmed: Mutex::default(),
+            clock_offset_ms: AtomicI64::new(0),
             metrics,
             config,
         }
@@ -110,6 +116,7 @@ impl Shared {
         self.metrics.registry_revision.set(view.revision().0);
         self.health.reconcile(&view, self.now());
         self.overlays.reconcile(&view, self.now());
+        self.changed.notify_one();
     }
 
     /// Whether a registry is in force.
@@ -124,7 +131,28 @@ impl Shared {
 
     /// The registry is known to be current now.
     pub fn confirm(&self) {
-        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.confirmed_before(Duration::ZERO);
+    }
+
+    /// The registry is known to have been current so long ago.
+    pub fn confirmed_before(&self, age: Duration) {
+        *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), age));
+    }
+
+    /// For how long nobody has said that the registry is current; `None`: there is none.
+    pub fn registry_age(&self) -> Option<Duration> {
+        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        confirmed.map(|(at, before)| at.elapsed() + before)
+    }
+
+    /// How far the server's clock was ahead of ours when it last told its time.
+    pub fn clock_offset_ms(&self) -> i64 {
+        self.clock_offset_ms.load(Ordering::Relaxed)
+    }
+
+    /// The server told its time.
+    pub fn set_clock_offset_ms(&self, ahead: i64) {
+        self.clock_offset_ms.store(ahead, Ordering::Relaxed);
     }
 
     /// Whether the control plane has been away for long.
@@ -206,8 +234,7 @@ impl Shared {
         let m = &self.metrics;
         m.body_memory_bytes.set(i64::try_from(self.budget.used()).unwrap_or(i64::MAX));
         m.log_lines_dropped.set(i64::try_from(self.recorder.logger.dropped()).unwrap_or(i64::MAX));
-        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        m.registry_age_seconds.set(confirmed.map_or(-1.0, |at| at.elapsed().as_secs_f64()));
+        m.registry_age_seconds.set(self.registry_age().map_or(-1.0, |age| age.as_secs_f64()));
     }
 }
 

@@ -3,9 +3,12 @@
 //! It decides nothing: when to dial, what to answer and what to put in force is [`ClientSession`]'s. Losing the control
 //! plane changes nothing for requests; what is in force stays in force.
 
-mod changes;
+pub(crate) mod changes;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use spareline_core::session::{Action, ClientSession};
 use spareline_proto::dataplane::v1::{
@@ -17,7 +20,9 @@ use tokio::{
 };
 use tonic::{Status, Streaming, transport::Endpoint};
 
-use crate::state::Shared;
+pub(crate) use changes::rejected;
+
+use crate::{lkg, state::Shared};
 
 /// Connecting, and opening the stream.
 const DIAL: Duration = Duration::from_secs(10);
@@ -153,6 +158,9 @@ async fn next(
             None => Ok(None),
             Some(message) => {
                 shared.confirm();
+                if let Some(ahead) = lkg::clock_offset_ms(&message, SystemTime::now()) {
+                    shared.set_clock_offset_ms(ahead);
+                }
                 Ok(Some(session.received(message, shared.now())))
             }
         },

@@ -4,10 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
 use figment::{Figment, Profile, value::Value};
+use spareline_core::Secret;
 
 use super::{Invalid, LogFormat};
 
@@ -208,6 +210,37 @@ impl Keys {
             machine.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
         let machine = if machine.is_empty() { "proxy".to_owned() } else { machine };
         self.name(key, &format!("{machine}-{port}"))
+    }
+
+    /// A path; empty means none.
+    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+        self.text(key).filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    /// A secret, given as such or in a file. It is never shown.
+    pub(super) fn secret(&mut self, key: &'static str, file_key: &'static str) -> Option<Secret> {
+        let (given, file) = (self.text(key), self.path(file_key));
+        let (key, text) = match (given, file) {
+            (None, None) => return None,
+            (Some(_), Some(_)) => {
+                self.mistake(key, format!("is given beside `{file_key}`: one of them is enough"));
+                return None;
+            }
+            (Some(text), None) => (key, text),
+            (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(text) => (file_key, text),
+                Err(why) => {
+                    self.mistake(file_key, format!("{} cannot be read: {why}", path.display()));
+                    return None;
+                }
+            },
+        };
+        let text = text.trim();
+        if text.len() < 32 {
+            self.mistake(key, "must have 32 characters or more, and none that can be guessed");
+            return None;
+        }
+        Some(Secret::new(text))
     }
 
     pub(super) fn header(&mut self, key: &'static str) -> Option<http::HeaderName> {

@@ -55,6 +55,7 @@ pub struct Spool {
     waiting: Mutex<VecDeque<Report>>,
     count: AtomicUsize,
     health: AtomicBool,
+    closed: AtomicBool,
     wake: Notify,
     metrics: Arc<Metrics>,
 }
@@ -87,13 +88,22 @@ impl Spool {
             waiting: Mutex::default(),
             count: AtomicUsize::new(0),
             health: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             wake: Notify::new(),
             metrics,
         }
     }
 
+    /// There is nobody to report to.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
     /// Adds a verdict.
     pub fn push(&self, report: Report) {
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
         self.with(|waiting| {
             if waiting.len() >= CAPACITY {
                 waiting.pop_front();

@@ -8,14 +8,14 @@ use spareline_core::{
     derive::{channel_state, is_out},
     items::ItemKey,
     session::Published,
-    view::View,
+    view::{Rejection, View},
 };
 use spareline_proto::registry::v1 as pb;
 
 use crate::{state::Shared, words};
 
 /// Logs one published view.
-pub(super) fn log(shared: &Shared, published: &Published) {
+pub(crate) fn log(shared: &Shared, published: &Published) {
     let (before, view) = (&published.before, &published.view);
     tracing::info!(
         event = "registry_applied",
@@ -27,16 +27,7 @@ pub(super) fn log(shared: &Shared, published: &Published) {
         rejected = published.rejections.len(),
         "registry applied"
     );
-    for rejection in &published.rejections {
-        shared.metrics.rejected_items.inc();
-        tracing::error!(
-            event = "item_rejected",
-            item = ?rejection.key,
-            version = rejection.version,
-            kept = rejection.kept,
-            "an item cannot be used: {}", rejection.message
-        );
-    }
+    rejected(shared, &published.rejections);
     forget(shared, published);
     // What was out before this process began is no news.
     if before.epoch().is_empty() {
@@ -55,6 +46,20 @@ pub(super) fn log(shared: &Shared, published: &Published) {
     }
     for id in channels {
         turned(id, before, view, &now);
+    }
+}
+
+/// Logs and counts what is not used.
+pub(crate) fn rejected(shared: &Shared, rejections: &[Rejection]) {
+    for rejection in rejections {
+        shared.metrics.rejected_items.inc();
+        tracing::error!(
+            event = "item_rejected",
+            item = ?rejection.key,
+            version = rejection.version,
+            kept = rejection.kept,
+            "an item cannot be used: {}", rejection.message
+        );
     }
 }
 

@@ -1,0 +1,5 @@
+mod damage;
+mod keeping;
+mod killed;
+mod scene;
+mod standing;
