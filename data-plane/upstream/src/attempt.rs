@@ -21,9 +21,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use spareline_core::Scope;
 use spareline_core::classify::{Evidence, Limit, Rules, StreamFault, Transport, Verdict};
 use spareline_core::commit::Usage;
+use spareline_core::{Scope, Secret};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -172,6 +172,7 @@ impl<'a> Run<'a> {
             headers: HeaderMap::new(),
             rules: attempt.rules.clone(),
             now: attempt.now,
+            secret: attempt.secret.map(Secret::new),
         };
         Self { attempt, started, head_seen: false, facts: Arc::new(facts) }
     }
@@ -260,6 +261,7 @@ impl<'a> Run<'a> {
     // === failures ===
 
     fn failed(&self, verdict: Box<Verdict>) -> Box<Failed> {
+        let verdict = self.facts.scrubbed(verdict);
         Box::new(Failed { verdict, limit: None, response: None, silent: !self.head_seen, overloaded: false })
     }
 

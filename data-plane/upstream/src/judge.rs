@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use spareline_core::classify::{self, Evidence, Input, Rules, Verdict};
 use spareline_core::commit::Context;
-use spareline_core::{Endpoint, Provider};
+use spareline_core::{Endpoint, Provider, Secret};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
@@ -19,6 +19,8 @@ pub(crate) struct Facts {
     pub(crate) headers: HeaderMap,
     pub(crate) rules: Rules,
     pub(crate) now: SystemTime,
+    /// What was sent: an upstream that quotes it must not bring it into a report or a log.
+    pub(crate) secret: Option<Secret>,
 }
 
 impl Facts {
@@ -31,7 +33,15 @@ impl Facts {
             stream: self.stream,
             evidence,
         };
-        Box::new(classify::classify(&input, &self.rules, self.now))
+        self.scrubbed(Box::new(classify::classify(&input, &self.rules, self.now)))
+    }
+
+    /// Without the secret that was sent, if the upstream quoted it.
+    pub(crate) fn scrubbed(&self, mut verdict: Box<Verdict>) -> Box<Verdict> {
+        if let Some(secret) = &self.secret {
+            verdict.scrub(secret.expose());
+        }
+        verdict
     }
 
     /// For the judge of a stream's events.

@@ -76,6 +76,8 @@ pub(super) struct Facts {
     pub(super) per_day: bool,
     /// A quota per model was exceeded.
     pub(super) per_model: bool,
+    /// A quota of nothing was exceeded.
+    pub(super) quota_zero: bool,
     /// A wait in a field of its own, in seconds, and the field's name.
     pub(super) wait: Option<(f64, &'static str)>,
     /// `detail` is a list of what is wrong with the request.
@@ -131,6 +133,10 @@ impl Facts {
         }
         for text in found.sorted() {
             if !(unwrap && self.unwrapped(&text)) {
+                // A message that is a code.
+                if is_code(&text) {
+                    self.word(&text);
+                }
                 self.message(self.messages.len(), Cow::Owned(text));
             }
         }
@@ -159,11 +165,13 @@ impl Facts {
         self.wait = self.wait.or(inner.wait);
         self.per_day |= inner.per_day;
         self.per_model |= inner.per_model;
+        self.quota_zero |= inner.quota_zero;
         true
     }
 
     /// The members of the outermost object.
     fn top(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let mut spark = false;
         while let Some(key) = cursor.key() {
             match key.plain() {
                 b"error" | b"Error" => match cursor.value() {
@@ -191,6 +199,7 @@ impl Facts {
                             first = false;
                         }
                     }
+                    Value::Object => self.error(cursor, found, Place::Errors, 0),
                     value => cursor.finish(value),
                 },
                 b"detail" => match cursor.value() {
@@ -202,6 +211,9 @@ impl Facts {
                     }
                 },
                 b"fault" => self.fault(cursor, found),
+                b"sid" => {
+                    spark |= matches!(scalar(cursor), Value::Str(_));
+                }
                 b"base_resp" => self.numbered(cursor, found, Place::BaseResp),
                 b"header" => self.numbered(cursor, found, Place::Header),
                 b"Response" | b"response" => self.response(cursor, found),
@@ -216,6 +228,13 @@ impl Facts {
                 b"param" => self.param(cursor),
                 _ => self.other(key, cursor),
             }
+        }
+        // A session id beside it: Spark's number, which stands in a header elsewhere.
+        if spark {
+            self.codes
+                .iter_mut()
+                .filter(|code| code.place == Place::Top)
+                .for_each(|c| c.place = Place::Header);
         }
     }
 
@@ -362,6 +381,13 @@ impl Messages {
         }
         self.0.into_iter().map(|(_, text)| text)
     }
+}
+
+/// `insufficient_quota`
+fn is_code(text: &str) -> bool {
+    text.len() <= 64
+        && text.contains('_')
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
 fn text(cursor: &mut Cursor<'_>, found: &mut Messages, rank: Rank) {

@@ -109,6 +109,7 @@ pub(super) fn field(name: &[u8]) -> Option<(&'static str, f64)> {
         b"retryAfter" => ("retryAfter", 1.0),
         b"retry_after_ms" => ("retry_after_ms", 0.001),
         b"resets_in_seconds" => ("resets_in_seconds", 1.0),
+        b"reset_seconds" => ("reset_seconds", 1.0),
         _ => return None,
     })
 }

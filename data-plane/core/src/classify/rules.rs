@@ -320,6 +320,8 @@ fn order(rule: &Rule) -> u8 {
         Some("special" | "aggregator") => 0,
         Some("endpoint" | "object") => 1,
         Some("phrase") => 2,
+        // They stand beside a type that says nothing, `api_error`.
+        Some("number") if rule.id.starts_with("number.xfyun.compat") => 9,
         Some("code" | "number") => 10 + by_class,
         Some("words") => 20 + by_class,
         _ => 30,

@@ -47,7 +47,7 @@ pub(super) fn outline(body: &[u8]) -> Outline {
 struct Seen {
     /// An error beside which content would speak against it.
     error: bool,
-    /// `success: false`, with something said about it.
+    /// `success: false` or a number, with something said about it.
     failed: bool,
     /// The type itself says so.
     certain: bool,
@@ -56,6 +56,8 @@ struct Seen {
 
 fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
     let (mut success_false, mut said) = (false, false);
+    // A bare number beside a message; Spark marks its answers with a session id and numbers its errors differently.
+    let (mut number, mut spark) = (None, false);
     while let Some(key) = cursor.key() {
         match key.plain() {
             b"error" => {
@@ -94,7 +96,15 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                 said |= value == Value::Array && !cursor.rest().trim_ascii_start().starts_with(b"]");
                 cursor.finish(value);
             }
-            // Only where `success` is false does this mean anything.
+            b"code" => {
+                number = match scalar(cursor) {
+                    Value::Num(text) => text.parse::<u32>().ok(),
+                    Value::Str(raw) => raw.text().parse().ok(),
+                    _ => None,
+                };
+            }
+            b"sid" => spark |= matches!(scalar(cursor), Value::Str(_)),
+            // Only beside one of these does a message mean anything.
             b"msg" | b"message" | b"error_msg" => {
                 said |= matches!(scalar(cursor), Value::Str(raw) if !raw.is_empty());
             }
@@ -111,7 +121,8 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
             _ => cursor.skip(),
         }
     }
-    seen.failed |= success_false && said;
+    let numbered = number.is_some_and(|number| number >= 400 || (spark && number != 0));
+    seen.failed |= (success_false || numbered) && said;
 }
 
 /// A number (or a string that is no "0") in an object.

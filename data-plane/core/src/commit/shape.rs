@@ -21,6 +21,9 @@ pub(super) struct Shape<'a> {
     choices: List<Choice<'a>>,
     #[serde(borrow)]
     candidates: List<Candidate<'a>>,
+    /// DashScope's own form.
+    #[serde(borrow)]
+    output: Tolerant<Output<'a>>,
     #[serde(borrow)]
     delta: Delta<'a>,
     #[serde(borrow)]
@@ -60,6 +63,14 @@ struct Choice<'a> {
     text: Filled,
     #[serde(borrow)]
     finish_reason: Word<'a>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Output<'a> {
+    text: Filled,
+    #[serde(borrow)]
+    choices: List<Choice<'a>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -248,6 +259,7 @@ impl<'a> Shape<'a> {
     pub(super) fn has_content(&self) -> bool {
         if self.choices.items.iter().any(Choice::has_content)
             || self.candidates.items.iter().any(Candidate::has_content)
+            || self.output.0.as_ref().is_some_and(Output::has_content)
         {
             return true;
         }
@@ -331,6 +343,12 @@ impl Choice<'_> {
         self.text.0
             || self.delta.object.as_ref().is_some_and(DeltaObject::is_chat_content)
             || self.message.0.as_ref().is_some_and(Parts::filled)
+    }
+}
+
+impl Output<'_> {
+    fn has_content(&self) -> bool {
+        self.text.0 || self.choices.items.iter().any(Choice::has_content)
     }
 }
 

@@ -38,9 +38,9 @@ pub(crate) struct Read {
     pub(crate) first_content: Option<u32>,
 }
 
-/// All cases of both files.
+/// All cases of all files.
 pub(crate) fn all() -> Vec<Case> {
-    ["upstream.jsonl", "extra.jsonl"].iter().flat_map(|file| load(file)).collect()
+    ["upstream.jsonl", "extra.jsonl", "judge.jsonl"].iter().flat_map(|file| load(file)).collect()
 }
 
 /// The cases recorded and handed on, without those made for single rules.

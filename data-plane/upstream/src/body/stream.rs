@@ -180,7 +180,7 @@ impl StreamBody {
                 Step::Terminal { .. } => last = true,
                 Step::Error(verdict) => {
                     *error_first |= error.is_none() && !content;
-                    error.get_or_insert(verdict);
+                    error.get_or_insert_with(|| facts.scrubbed(verdict));
                     last = judge.terminal();
                 }
                 Step::Nothing | Step::Content => {}
@@ -214,7 +214,7 @@ impl StreamBody {
             let content = judge.content();
             if let Step::Error(verdict) = judge.event(event, &context) {
                 *error_first |= error.is_none() && !content;
-                error.get_or_insert(verdict);
+                error.get_or_insert_with(|| facts.scrubbed(verdict));
             }
             Flow::Continue
         });

@@ -61,6 +61,8 @@ impl Facts {
                     let id = raw.text();
                     self.per_day |= id.contains("PerDay");
                     self.per_model |= id.contains("PerModel");
+                } else if key.plain() == b"quotaValue" {
+                    self.quota_zero |= matches!(scalar(cursor), Value::Str(raw) if raw.plain() == b"0");
                 } else if key.plain() != b"quotaId" {
                     cursor.skip();
                 }

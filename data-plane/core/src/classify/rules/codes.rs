@@ -215,6 +215,7 @@ pub(super) static RULES: &[Rule] = &[
             "OperationDenied.TextIllegalDetected",
             "OperationDenied.ImageIllegalDetected",
             "invalid_prompt",
+            "cyber_policy*",
             "unsupported_parameter",
             "unsupported_value",
             "unknown_parameter",
@@ -250,6 +251,7 @@ pub(super) static RULES: &[Rule] = &[
             "capacity_exceeded",
             "no_capacity",
             "NoCapacity",
+            "resource_unavailable",
             "service_unavailable",
             "service_unavailable_error",
             "ServiceUnavailableException",
@@ -325,5 +327,5 @@ pub(super) static RULES: &[Rule] = &[
         ]),
         Class::Throttle,
     )
-    .on(&[(0, 412), (414, 599)]),
+    .on(&[(0, 401), (403, 412), (414, 599)]),
 ];

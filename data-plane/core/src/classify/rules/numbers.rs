@@ -118,6 +118,12 @@ pub(super) static RULES: &[Rule] = &[
         Find::Numbers(Place::Header, &["10006", "10007", "11201", "11202", "11203"]),
         Class::Throttle,
     ),
+    dead(
+        "number.xfyun.compat_key",
+        Cause::Credential,
+        Find::Numbers(Place::Error, &["10005", "10016", "10313"]),
+    )
+    .of(XFYUN),
     dead("number.xfyun.compat_balance", Cause::Quota, Find::Numbers(Place::Error, &["11200"])).of(XFYUN),
     rule(
         "number.xfyun.compat_request",

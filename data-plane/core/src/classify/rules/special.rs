@@ -10,6 +10,13 @@ pub(super) static RULES: &[Rule] = &[
     rule("aggregator.throttle", Find::If(quoted_throttle), Class::Throttle).on(&[(429, 429)]),
     rule("aggregator.fault", Find::If(quotes), Class::Retryable),
     rule("special.moderation", Find::If(|facts, _| facts.flagged), Class::Transparent),
+    // A relay whose deployments are cooling down says for how long.
+    rule(
+        "special.cooling_down",
+        Find::Start(&["No deployments available for selected model, Try again in"]),
+        Class::Throttle,
+    )
+    .on(&[(429, 429)]),
     // A rate limit that no waiting cures for this request.
     rule(
         "special.too_large",
@@ -72,8 +79,11 @@ fn quoted_throttle(facts: &Facts, status: u16) -> bool {
 
 /// `limit: 0` is a model this key never gets; `limit: 0.5` or `limit: 05` would be something else.
 fn limit_zero(facts: &Facts, _status: u16) -> bool {
-    facts.has_word("resourceexhausted")
-        && facts.messages.iter().any(|message| {
+    if !facts.has_word("resourceexhausted") {
+        return false;
+    }
+    facts.quota_zero
+        || facts.messages.iter().any(|message| {
             message.match_indices("limit: 0").any(|(at, found)| {
                 let next = message.get(at + found.len()..).unwrap_or_default();
                 let mut next = next.chars();

@@ -87,7 +87,9 @@ pub(super) static RULES: &[Rule] = &[
             ],
         ]),
         Class::ModelUnavailable,
-    ),
+    )
+    // What is unavailable at a 5xx will be back.
+    .on(&[(0, 499)]),
     rule(
         "words.request",
         Find::Words(&[

@@ -67,6 +67,24 @@ async fn refusals_carry_their_verdict_and_their_body() {
 }
 
 #[tokio::test]
+async fn a_quoted_secret_is_in_no_verdict() {
+    let error = r#"{"error":{"message":"no such key hunter2x","code":"invalid_api_key_hunter2x"}}"#;
+    let answers = [
+        (http("401 Unauthorized", "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "text/event-stream", format!("data: {error}\n\n").as_bytes()), CHAT_STREAM),
+    ];
+    for (answer, request) in answers {
+        let (upstream, _told) = Upstream::always(answer).await;
+        let mut setup = Setup::new(&upstream.url, request);
+        setup.secret = Some("hunter2x");
+        let failed = setup.go().await.unwrap_err();
+        assert!(failed.verdict.reason().contains("no such key <redacted>"), "{}", failed.verdict.reason());
+        assert!(!format!("{failed:?}").replace(&format!("{:?}", failed.response), "").contains("hunter2x"));
+    }
+}
+
+#[tokio::test]
 async fn redirects_are_failures_and_are_never_followed() {
     let answer =
         "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/x\r\ncontent-length: 0\r\n\r\n";
