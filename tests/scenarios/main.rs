@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod clients;
+mod last_known_good;
 mod part01_workspace;
 mod part02_proto;
 mod part03_store;
