@@ -8,8 +8,8 @@ mod channels;
 mod classify;
 mod credentials;
 mod mask;
+mod page;
 mod policies;
-mod problem;
 mod subjects;
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
+use crate::refuse::{Violations, invalid_field};
 use crate::store::Store;
-use problem::{Violations, invalid_field};
 
 /// Both admin services.
 #[derive(Clone)]

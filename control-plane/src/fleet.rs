@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use spareline_proto::admin::v1 as pb;
 use spareline_proto::admin::v1::fleet_service_server::{FleetService as Service, FleetServiceServer};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use crate::refuse::{Violations, unavailable};
+use crate::refuse::{Violations, of_store, refused};
 use crate::store::Store;
 use crate::watch::Presence;
 use crate::world::Worlds;
@@ -42,7 +42,7 @@ impl FleetService {
 
     async fn roster(&self) -> Result<Roster, Status> {
         let world = self.worlds.current();
-        let (rows, now) = self.store.proxies().await.map_err(|error| unavailable(&error))?;
+        let (rows, now) = self.store.proxies().await.map_err(of_store)?;
         Ok(Roster::new(rows, now, self.presence.sessions(), self.presence.replica_id(), world, &self.worlds))
     }
 }
@@ -105,7 +105,7 @@ impl Service for FleetService {
         let found = of_id.max_by_key(|e| (e.proxy.connected, e.opened)).map(|e| e.proxy);
         match found {
             Some(proxy) => Ok(Response::new(pb::GetProxyResponse { proxy: Some(proxy) })),
-            None => Err(Status::not_found(format!("proxy {id} not found"))),
+            None => Err(refused(Code::NotFound, "not_found", format!("proxy {id} not found"))),
         }
     }
 
@@ -113,7 +113,7 @@ impl Service for FleetService {
         &self,
         _: Request<pb::GetFleetSummaryRequest>,
     ) -> Result<Response<pb::GetFleetSummaryResponse>, Status> {
-        let head = self.store.head().await.map_err(|error| unavailable(&error))?;
+        let head = self.store.head().await.map_err(of_store)?;
         let roster = self.roster().await?;
         let connected: Vec<_> = roster.entries.iter().filter(|e| e.proxy.connected).collect();
         let count = |wanted: fn(&Entry) -> bool| {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Some(Command::Export(flags)) => Ok(call(export(flags))),
     };
     result.unwrap_or_else(|error: anyhow::Error| {
-        complain(&format!("{error:#}"));
+        complain(&told(&error));
         ExitCode::FAILURE
     })
 }
@@ -51,7 +51,7 @@ fn serve(flags: ServeFlags) -> anyhow::Result<ExitCode> {
     });
     if let Err(error) = &result {
         let error: &anyhow::Error = error;
-        tracing::error!(event = "failed", error = format!("{error:#}"), "the control plane cannot run");
+        tracing::error!(event = "failed", error = told(error), "the control plane cannot run");
     }
     // Tasks that wait for something outside are not waited for.
     runtime.shutdown_background();
@@ -70,6 +70,19 @@ fn new_epoch(flags: ServeFlags) -> anyhow::Result<ExitCode> {
     let head = runtime.block_on(app::new_epoch(&config)).context("no new epoch was started")?;
     writeln!(std::io::stdout(), "epoch {} begins at revision {}", head.epoch, head.revision)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An error and its causes, in one line; a cause that has been said already is not repeated.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 async fn apply(flags: ApplyFlags) -> Result<(), Failure> {

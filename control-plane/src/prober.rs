@@ -141,19 +141,19 @@ impl Prober {
 #[tonic::async_trait]
 impl Probing for Prober {
     async fn probe_now(&self, request: admin::ProbeNowRequest) -> Result<admin::ProbeNowResponse, Status> {
-        let world = schedule::world(self).await.map_err(|error| refuse::unavailable(&error))?;
+        let world = schedule::world(self).await.map_err(refuse::of_store)?;
         let mut channels = Vec::new();
         for name in &request.channels {
             // A name never begins with a digit.
             let by_id = name.parse().ok().map(ChannelId).filter(|id| world.items.channel(*id).is_some());
             let by_name = || world.items.channels().find(|(_, c)| c.name == *name).map(|(id, _)| id);
             let id = by_id.or_else(by_name).ok_or_else(|| {
-                refuse::with_reason(Code::NotFound, "not_found", format!("channel {name} not found"))
+                refuse::refused(Code::NotFound, "not_found", format!("channel {name} not found"))
             })?;
             channels.push(id);
         }
         let answer = self.probe_channels(&channels, request.dry_run).await;
-        answer.map_err(|error| refuse::unavailable(&error))
+        answer.map_err(refuse::of_store)
     }
 
     async fn verify(&self, channel: pb::Channel, secret: Secret) -> Verified {

@@ -1,22 +1,40 @@
-//! How calls are refused: every violation at once, and a lost database as what it is.
+//! What a caller is told when a call cannot be carried out: a code, one sentence, and every field at fault.
+//!
+//! One place for all services, so that the same trouble has the same code and the same `reason` everywhere. What only
+//! concerns us goes to the log, and an answer stays small enough for the trailers of any client.
 
+use spareline_core::convert::Violation;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::reflect::NotDescribed;
 use crate::store::StoreError;
 
 /// Names our errors in `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "spareline";
 
-/// What is wrong with a request, collected field by field.
+/// Most bytes of fields and problems in one answer: gRPC puts them into trailers, twice, and clients bound those.
+const MOST: usize = 3 * 1024;
+
+/// Longest text of one of them, in bytes.
+const LONGEST: usize = 512;
+
+/// Collects everything that is wrong with a request.
 #[derive(Debug, Default)]
-pub struct Violations(ErrorDetails, usize);
+pub struct Violations(Vec<Violation>);
 
 impl Violations {
-    /// One more.
+    /// Notes that `field` is at fault.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.add_bad_request_violation(field, problem);
-        self.1 += 1;
+        self.0.push(Violation { field: field.into(), problem: problem.into() });
+    }
+
+    /// Notes what a validation found, with `prefix` before its fields.
+    pub fn extend(&mut self, prefix: &str, violations: Vec<Violation>) {
+        for Violation { field, problem } in violations {
+            let field = if field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{field}") };
+            self.0.push(Violation { field, problem });
+        }
     }
 
     /// Nothing, or all of them.
@@ -24,28 +42,104 @@ impl Violations {
     /// # Errors
     /// INVALID_ARGUMENT with `google.rpc.BadRequest`.
     pub fn done(self) -> Result<(), Status> {
-        if self.1 == 0 {
-            return Ok(());
+        if self.0.is_empty() { Ok(()) } else { Err(invalid(&self.0)) }
+    }
+}
+
+/// INVALID_ARGUMENT; the message says it all for those who see no details. What no longer fits is counted.
+pub fn invalid(violations: &[Violation]) -> Status {
+    let mut details = ErrorDetails::new();
+    let mut message = String::new();
+    for (told, violation) in violations.iter().enumerate() {
+        let (field, problem) = (short(&violation.field), short(&violation.problem));
+        if told > 0 && message.len() + field.len() + problem.len() > MOST {
+            let more = format!("and {} more", violations.len() - told);
+            details.add_bad_request_violation("", &more);
+            message.push_str("; ");
+            message.push_str(&more);
+            break;
         }
-        let texts = self.0.bad_request().map(|b| {
-            let of = |v: &tonic_types::FieldViolation| format!("{}: {}", v.field, v.description);
-            b.field_violations.iter().take(5).map(of).collect::<Vec<_>>().join("; ")
-        });
-        Err(Status::with_error_details(Code::InvalidArgument, texts.unwrap_or_default(), self.0))
+        details.add_bad_request_violation(&*field, &*problem);
+        if told > 0 {
+            message.push_str("; ");
+        }
+        message.push_str(&field);
+        message.push_str(": ");
+        message.push_str(&problem);
     }
+    Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// A refusal with a reason that programs can read.
-pub fn with_reason(code: Code, reason: &str, message: impl Into<String>) -> Status {
+/// INVALID_ARGUMENT for one field.
+pub fn invalid_field(field: &str, problem: impl Into<String>) -> Status {
+    invalid(&[Violation { field: field.to_owned(), problem: problem.into() }])
+}
+
+/// One of the other codes, with a stable reason that programs can read.
+pub fn refused(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new());
-    Status::with_error_details(code, message, details)
+    Status::with_error_details(code, short(&message.into()), details)
 }
 
-/// The store's answer to a call that had nothing wrong with it.
-pub fn unavailable(error: &StoreError) -> Status {
-    if error.is_unavailable() {
-        return Status::unavailable("the database is unavailable: try again");
+/// The store's answer as a caller may see it.
+pub fn of_store(error: StoreError) -> Status {
+    match error {
+        StoreError::Unavailable(_) => {
+            // Whoever follows the database says so once; a fleet that reports would say so a thousand times.
+            tracing::debug!(event = "call_without_database", %error);
+            refused(Code::Unavailable, "database_unavailable", "the database is unavailable: try again later")
+        }
+        StoreError::NotFound(_) => refused(Code::NotFound, "not_found", error.to_string()),
+        StoreError::AlreadyExists(_) => refused(Code::AlreadyExists, "already_exists", error.to_string()),
+        StoreError::Conflict(_) => refused(Code::Aborted, "lost_race", error.to_string()),
+        StoreError::Precondition(_) => refused(Code::FailedPrecondition, "precondition", error.to_string()),
+        StoreError::Invalid(violations) => {
+            let of = |v: crate::store::Violation| Violation { field: v.field, problem: v.problem };
+            invalid(&violations.into_iter().map(of).collect::<Vec<_>>())
+        }
+        StoreError::RequestReused => invalid_field("request_id", "was used before for another request"),
+        StoreError::Corrupt(_) | StoreError::Migrate(_) | StoreError::Database(_) => {
+            tracing::error!(event = "database_error", %error, "a call failed in the database");
+            refused(Code::Internal, "internal", "a fault of the control plane: its log says more")
+        }
     }
-    tracing::error!(event = "store_failed", error = %error);
-    Status::internal("the store failed")
 }
+
+/// A status on its way out of a transaction.
+#[derive(Debug)]
+pub(crate) struct Refusal(Box<Status>);
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self(Box::new(of_store(error)))
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
+impl From<NotDescribed> for Refusal {
+    fn from(error: NotDescribed) -> Self {
+        tracing::error!(event = "admin_internal", %error, "a call failed by a fault of ours");
+        Self(Box::new(refused(Code::Internal, "internal", "a fault of the control plane: its log says more")))
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        *refusal.0
+    }
+}
+
+fn short(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.len() <= LONGEST {
+        return text.into();
+    }
+    format!("{}...", &text[..text.floor_char_boundary(LONGEST)]).into()
+}
+
+#[cfg(test)]
+mod tests;

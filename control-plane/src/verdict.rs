@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::health;
 use crate::prober::Prober;
-use crate::refuse::unavailable;
+use crate::refuse::of_store;
 use crate::store::Store;
 use crate::world::{Worlds, announce};
 
@@ -94,7 +94,7 @@ impl Service for ReportService {
             Turn::Known(results) => return Ok(Response::new(dp::ReportVerdictsResponse { results })),
             Turn::Ours(permit) => permit,
         };
-        let answer = self.store.apply_verdicts(&batch).await.map_err(|error| unavailable(&error))?;
+        let answer = self.store.apply_verdicts(&batch).await.map_err(of_store)?;
         if answer.probe_now {
             self.prober.wake();
         }
@@ -110,7 +110,7 @@ impl Service for ReportService {
         let Turn::Ours(_turn) = self.turn(|| None::<()>).await? else {
             return Err(Status::internal("no turn"));
         };
-        let answer = self.store.report_health(&batch).await.map_err(|error| unavailable(&error))?;
+        let answer = self.store.report_health(&batch).await.map_err(of_store)?;
         if answer.probe_now {
             tracing::info!(
                 event = "probe_asked",

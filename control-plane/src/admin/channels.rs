@@ -1,5 +1,6 @@
 //! Channels: create, read, list, change, remove.
 
+use prost::Message as _;
 use spareline_core::Provider;
 use spareline_core::spec::DEFAULT_GROUP;
 use spareline_proto::admin::v1::*;
@@ -7,9 +8,9 @@ use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use tonic::{Code, Status};
 
-use super::problem::{Refusal, Violations, invalid_field, of_store};
-use super::{Admin, channel_key, check_secret, mask, page_size, request_id, violations_of_channel};
+use super::{Admin, channel_key, check_secret, mask, page, page_size, request_id, violations_of_channel};
 use crate::decide;
+use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::{ChannelFilter, ChannelKey, Page, Request, Written};
 
 /// Fields that the server sets.
@@ -106,6 +107,9 @@ impl Admin {
         {
             violations.add("provider", why.to_string());
         }
+        let question = ListChannelsRequest { page_size: 0, page_token: String::new(), ..request.clone() }
+            .encode_to_vec();
+        let after = page::open(&request.page_token, "channels", &question, &mut violations);
         violations.done()?;
         let set = |text: String| (!text.is_empty()).then_some(text);
         let filter = ChannelFilter {
@@ -114,13 +118,13 @@ impl Admin {
             provider: set(request.provider),
             state: state.ok().filter(|s| *s != pb::ServingState::Unspecified),
         };
-        let page: Page<decide::Channel> =
-            self.store.channels(&filter, size, &request.page_token).await.map_err(of_store)?;
+        let found: Page<decide::Channel> =
+            self.store.channels(&filter, size, after).await.map_err(of_store)?;
         let now = self.now().await?;
         Ok(ListChannelsResponse {
-            channels: page.items.iter().map(|found| decide::channel_view(found, now)).collect(),
-            next_page_token: page.next_page_token,
-            revision: page.revision,
+            channels: found.items.iter().map(|channel| decide::channel_view(channel, now)).collect(),
+            next_page_token: page::seal(&found.next_page_token, "channels", &question),
+            revision: found.revision,
         })
     }
 
@@ -150,6 +154,14 @@ impl Admin {
                     }
                     let current = tx.channel(&key).await?;
                     let mut violations = Violations::default();
+                    let renames = update_mask.as_ref().is_some_and(|m| names(m, "name"));
+                    if !renames && !wanted.name.is_empty() && wanted.name != current.name {
+                        let problem = format!("channel {} is {:?}", current.channel_id, current.name);
+                        violations.add(
+                            "channel.name",
+                            format!("{problem}; to rename it, name the field in update_mask"),
+                        );
+                    }
                     let mut next =
                         mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
                     next = filled_in(next);
@@ -186,6 +198,11 @@ impl Admin {
             Err(status) => Err(status),
         }
     }
+}
+
+/// Whether a mask names a field, or all of them.
+fn names(mask: &prost_types::FieldMask, field: &str) -> bool {
+    mask.paths.iter().any(|path| path == field || path == "*")
 }
 
 /// What is left out is written out, so that whoever reads it need not know.

@@ -11,7 +11,7 @@ use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
 use super::Admin;
-use super::problem::{Violations, of_store};
+use crate::refuse::{Violations, of_store};
 
 impl Admin {
     pub(super) async fn classified(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {

@@ -6,8 +6,8 @@ use spareline_proto::admin::v1::*;
 use tonic::{Code, Status};
 
 use super::channels::without_secret;
-use super::problem::{Refusal, Violations, invalid_field, of_store, refused};
 use super::{Admin, Verified, channel_key, check_comment, check_secret, request_id};
+use crate::refuse::{Refusal, Violations, invalid_field, of_store, refused};
 use crate::store::{Request, Written};
 
 impl Admin {

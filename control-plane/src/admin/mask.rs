@@ -6,8 +6,8 @@
 use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage as _, Value};
 use prost_types::FieldMask;
 
-use super::problem::Violations;
 use crate::reflect::{self, Named, NotDescribed};
+use crate::refuse::Violations;
 
 /// Copies what `mask` names from `from` to `to`.
 ///

@@ -6,8 +6,8 @@ use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::{Request, Response, Status};
 
-use super::problem::{Refusal, Violations, invalid_field, of_store};
 use super::{Admin, Answer, actor, mask, violations_of_policy};
+use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::Written;
 
 /// Fields that the server sets, and the one that says which.

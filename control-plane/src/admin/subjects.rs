@@ -1,11 +1,12 @@
 //! Enable, disable, and the log of who took out what.
 
+use prost::Message as _;
 use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
-use super::problem::{Refusal, Violations, of_store};
-use super::{Admin, check_comment, page_size};
+use super::{Admin, check_comment, page, page_size};
+use crate::refuse::{Refusal, Violations, of_store};
 use crate::store::{Enabled, EventFilter, Written};
 
 impl Admin {
@@ -48,11 +49,19 @@ impl Admin {
 
     pub(super) async fn events(&self, request: ListEventsRequest) -> Result<ListEventsResponse, Status> {
         let size = page_size(request.page_size)?;
+        let question =
+            ListEventsRequest { page_size: 0, page_token: String::new(), ..request.clone() }.encode_to_vec();
+        let mut violations = Violations::default();
+        let after = page::open(&request.page_token, "events", &question, &mut violations).to_owned();
+        violations.done()?;
         let set = |text: String| (!text.is_empty()).then_some(text);
         let filter =
             EventFilter { channel: set(request.channel).map(|c| c.as_str().into()), kind: set(request.kind) };
-        let page = self.store.events(&filter, size, &request.page_token).await.map_err(of_store)?;
-        Ok(ListEventsResponse { events: page.items, next_page_token: page.next_page_token })
+        let found = self.store.events(&filter, size, &after).await.map_err(of_store)?;
+        Ok(ListEventsResponse {
+            events: found.items,
+            next_page_token: page::seal(&found.next_page_token, "events", &question),
+        })
     }
 }
 

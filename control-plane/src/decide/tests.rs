@@ -274,6 +274,15 @@ fn throttle_length_comes_from_the_hint_else_from_the_policy_and_age_counts() {
     assert_eq!(end(&hinted(42)), Some((42, true)));
     assert_eq!(end(&hinted(999_999)), Some((900, true)));
     assert_eq!(end(&hinted(0)), None);
+    let evidence = Some(pb::Evidence {
+        http_status: 429,
+        retry_hint: "retry-after: 999999".into(),
+        excerpt: "slow down".into(),
+        ..pb::Evidence::default()
+    });
+    let told = VerdictInput { evidence, ..hinted(900) };
+    let written = verdict(&told, &facts(&active), &rules, NOW, 0.5).write.unwrap();
+    assert_eq!(written.reason, "429 [retry-after: 999999]: slow down", "the provider's own words");
     let late = VerdictInput { age: Duration::from_secs(400), ..throttled };
     assert_eq!(
         verdict(&late, &facts(&active), &rules, NOW, 0.5).disposition,

@@ -174,8 +174,9 @@ pub fn verdict(
             next.throttled_until = Some(t.until);
             next.hinted = t.hinted;
             next.throttles = t.throttles;
-            if let Some(wait) = input.retry_after {
-                next.reason = format!("{} (asked to wait {} s)", next.reason, wait.as_secs_f64());
+            let told = input.evidence.as_ref().is_some_and(|e| !e.retry_hint.is_empty());
+            if let Some(wait) = input.retry_after.filter(|_| !told) {
+                next.reason = format!("{} (asked to wait {} s)", next.reason, wait.as_secs_f64().ceil());
             }
         }
         None => next.retry_at = Some(now + super::probe::pause(cause, 0, jitter)),
@@ -245,7 +246,7 @@ impl Throttle {
     }
 }
 
-/// One line for humans: status code, the provider's code, the excerpt.
+/// One line for humans: status code, the provider's code, its words about coming back, the excerpt.
 pub fn reason_of(evidence: Option<&pb::Evidence>, cause: Cause) -> String {
     let Some(e) = evidence else { return cause.as_str().to_owned() };
     let mut parts = Vec::new();
@@ -254,6 +255,9 @@ pub fn reason_of(evidence: Option<&pb::Evidence>, cause: Cause) -> String {
     }
     if !e.provider_code.is_empty() {
         parts.push(e.provider_code.clone());
+    }
+    if !e.retry_hint.is_empty() {
+        parts.push(format!("[{}]", e.retry_hint));
     }
     let head = parts.join(" ");
     match (head.is_empty(), e.excerpt.is_empty()) {

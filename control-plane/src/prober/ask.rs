@@ -159,12 +159,19 @@ async fn no_response(
     lines: &[Line],
     others: &[url::Url],
 ) -> ProbeOutcome {
-    let here: Vec<_> = lines.iter().map(|line| &line.channel.base_url).collect();
-    if answered || egress::works(&here, others).await {
+    let works = async {
+        // An egress proxy may be one of the sidecars' machine, which is not ours.
+        if let Some(proxy) = lines.iter().find_map(|line| line.channel.options.proxy_url.as_ref()) {
+            return egress::takes(proxy).await;
+        }
+        let here: Vec<_> = lines.iter().map(|line| &line.channel.base_url).collect();
+        egress::works(&here, others).await
+    };
+    if answered || works.await {
         let evidence = None;
         return ProbeOutcome::Bad { cause: question.cause, reason, evidence };
     }
-    let reason = format!("{reason}; nothing else can be reached from here either, so this proves nothing");
+    let reason = format!("{reason}; no way out of here can be shown to work, so this proves nothing");
     ProbeOutcome::Inconclusive { reason }
 }
 

@@ -1,6 +1,7 @@
 //! Whether our own way out works, asked only when an upstream gave no answer at all.
 //!
-//! A connection to any other upstream proves it. Where there is no other upstream to compare with, nothing is proven.
+//! A connection to any other upstream proves it. Where there is no other upstream to compare with, nothing is proven. A
+//! channel with an egress proxy of its own has another way out: only a connection to that proxy proves it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,6 +35,12 @@ pub(super) async fn works(here: &[&Url], others: &[Url]) -> bool {
     tokio::time::timeout(LIMIT, any).await.unwrap_or(false)
 }
 
+/// Whether an egress proxy takes a connection from here: then what lies behind it is to blame.
+pub(super) async fn takes(proxy: &Url) -> bool {
+    let Some((host, port)) = authority(proxy) else { return false };
+    matches!(tokio::time::timeout(LIMIT, TcpStream::connect((host, port))).await, Ok(Ok(_)))
+}
+
 fn authority(url: &Url) -> Option<(String, u16)> {
     let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
     Some((host.to_owned(), url.port_or_known_default()?))
@@ -61,6 +68,7 @@ mod tests {
             !works(&[&gone_at], std::slice::from_ref(&gone_at)).await,
             "nothing to compare with proves nothing"
         );
+        assert!(takes(&living_at).await && !takes(&gone_at).await);
         assert!(!works(&[&living_at], &[gone_at, living_at.clone()]).await, "itself is no comparison");
     }
 }

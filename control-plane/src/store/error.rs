@@ -20,7 +20,7 @@ impl Violation {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, or does not answer in time. A retry may help. (UNAVAILABLE)
-    #[error("the database is unavailable: {0}")]
+    #[error("the database is unavailable: {}", plainly(.0))]
     Unavailable(#[source] sqlx::Error),
     /// No such thing. (NOT_FOUND)
     #[error("{0} not found")]
@@ -47,7 +47,7 @@ pub enum StoreError {
     #[error("migration failed: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     /// Any other answer of the database. (INTERNAL)
-    #[error("database error: {0}")]
+    #[error("database error: {}", plainly(.0))]
     Database(#[source] sqlx::Error),
 }
 
@@ -89,12 +89,24 @@ fn lost(error: &sqlx::Error) -> bool {
         }
         sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => true,
         sqlx::Error::Database(e) => {
-            // Connection trouble, resources, operator intervention (shutdown, statement and lock time-outs).
+            // Connection trouble, resources, operator intervention (shutdown, statement and lock time-outs); and who we
+            // are: a password or a database that is not there yet may be by the next attempt.
             e.code().is_some_and(|c| {
-                ["08", "53", "57"].iter().any(|class| c.starts_with(class))
+                ["08", "28", "53", "57"].iter().any(|class| c.starts_with(class))
                     || matches!(&*c, "55P03" | "55000" | "40001" | "40P01" | "25P03" | "25006" | "3D000")
             })
         }
         _ => false,
     }
 }
+
+/// What the database says, without our driver's frame around it.
+fn plainly(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(e) => e.message().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

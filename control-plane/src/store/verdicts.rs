@@ -206,6 +206,7 @@ fn input(verdict: &dp::Verdict, actor: &str) -> VerdictInput {
             rule_id: plain(&e.rule_id),
             request_id: plain(&e.request_id),
             http_status: e.http_status,
+            retry_hint: plain(&e.retry_hint),
         }),
     }
 }

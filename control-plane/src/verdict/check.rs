@@ -86,6 +86,7 @@ fn trim(evidence: &mut pb::Evidence) {
     cut(&mut evidence.provider_code, MAX_WORD);
     cut(&mut evidence.rule_id, MAX_WORD);
     cut(&mut evidence.request_id, MAX_WORD);
+    cut(&mut evidence.retry_hint, MAX_WORD);
 }
 
 fn cut(text: &mut String, limit: usize) {

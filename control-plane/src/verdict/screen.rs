@@ -1,7 +1,8 @@
 //! What the world in memory already answers: a thousand proxies that learn of one dead key at once need one write.
 //!
 //! Asked only while the database is busy, and only of batches whose every verdict is about something that is out for the
-//! same or a stronger cause. Whatever else it might be (stale, unknown, a longer throttle) is the store's to say.
+//! same or a stronger cause. The answer is not kept: a repeated batch is judged anew, and may then be STALE, which ends the
+//! proxy's overlay just the same; APPLIED it can only be where the subject is still out. Whatever else it might be (stale, unknown, a longer throttle) is the store's to say.
 
 use std::time::SystemTime;
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::session::{Open, Received, ServerSession, Target};
 use super::{Guard, Inner};
-use crate::refuse::with_reason;
+use crate::refuse::refused;
 use crate::world::{GroupSet, World};
 
 /// How long a client may take to say hello.
@@ -159,7 +159,7 @@ async fn open(
 
 /// The proxy holds more than this replica has seen: another replica was quicker, or history went back.
 async fn catch_up(inner: &Inner, world: &World, held: i64) -> Result<Arc<World>, Status> {
-    let head = inner.store.head().await.map_err(|error| crate::refuse::unavailable(&error))?;
+    let head = inner.store.head().await.map_err(crate::refuse::of_store)?;
     if head.epoch.to_string() == *world.epoch && head.revision < held {
         tracing::error!(
             event = "history_lost",
@@ -175,7 +175,7 @@ async fn catch_up(inner: &Inner, world: &World, held: i64) -> Result<Arc<World>,
              keep serving, an operator has to run `spareline-control new-epoch`",
             head.revision
         );
-        return Err(with_reason(Code::FailedPrecondition, "history_lost", message));
+        return Err(refused(Code::FailedPrecondition, "history_lost", message));
     }
     let world = inner.worlds.at_least(Revision(held), AHEAD).await;
     world.ok_or_else(|| Status::unavailable("this replica is behind: try again"))

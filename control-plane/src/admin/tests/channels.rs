@@ -282,3 +282,38 @@ async fn part5_listing_pages_and_filters() {
         assert!(status.message().contains(field), "{}", status.message());
     }
 }
+
+#[tokio::test]
+async fn part5_a_page_token_fits_only_the_listing_it_came_from() {
+    let (admin, _) = admin().await;
+    for name in ["a", "b"] {
+        created(&admin, shortest(name)).await;
+    }
+    let list = ListChannelsRequest { page_size: 1, ..Default::default() };
+    let token = admin.list_channels(Request::new(list.clone())).await.unwrap().into_inner().next_page_token;
+    let next = ListChannelsRequest { page_token: token.clone(), ..list };
+    let bigger = ListChannelsRequest { page_size: 5, ..next.clone() };
+    assert_eq!(admin.list_channels(Request::new(bigger)).await.unwrap().into_inner().channels.len(), 1);
+    let other = ListChannelsRequest { model: "m".into(), ..next };
+    refused(admin.list_channels(Request::new(other)).await, Code::InvalidArgument, "page_token");
+    let events = ListEventsRequest { page_token: token, ..Default::default() };
+    refused(admin.list_events(Request::new(events)).await, Code::InvalidArgument, "page_token");
+}
+
+#[tokio::test]
+async fn part5_an_id_and_a_name_of_two_channels_change_neither() {
+    let (admin, _) = admin().await;
+    let first = created(&admin, shortest("a")).await;
+    created(&admin, shortest("b")).await;
+    let both =
+        Channel { channel_id: first.channel_id, name: "b".into(), weight: Some(7), ..Default::default() };
+    refused(
+        admin.update_channel(update(both, &["weight"])).await,
+        Code::InvalidArgument,
+        "channel.name: channel 1 is \"a\"",
+    );
+    let renamed =
+        Channel { channel_id: first.channel_id, name: "c".into(), weight: Some(7), ..Default::default() };
+    admin.update_channel(update(renamed, &["weight", "name"])).await.unwrap();
+    assert_eq!(got(&admin, "c").await.channel.unwrap().channel.unwrap().weight, Some(7));
+}

@@ -41,7 +41,9 @@ pub(super) fn judge(
     let class = decision.class;
     let waits = matches!(class, Class::Throttle | Class::Retryable);
     let retry_after = if waits { hints::read(headers, &facts, class == Class::Throttle, now) } else { None };
-    let code = decision.code.or_else(|| (!facts.codes.is_empty()).then_some(0));
+    // `model_not_found` says more than the `invalid_request_error` it comes with.
+    let telling = || facts.codes.iter().position(|code| !code.text.ends_with("_error"));
+    let code = decision.code.or_else(telling).or_else(|| (!facts.codes.is_empty()).then_some(0));
     let mut provider_code =
         code.and_then(|at| facts.codes.get(at)).map(|code| code.text.clone()).unwrap_or_default();
     if provider_code.contains(' ') || provider_code.len() > 40 {

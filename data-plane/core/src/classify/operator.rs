@@ -119,7 +119,9 @@ pub(super) fn compile(rules: &[pb::Rule]) -> Result<Vec<OperatorRule>, Vec<RuleV
             code: rule.code.clone(),
             phrase: rule.phrase.trim_start().to_owned(),
             class,
-            confirm: class == Class::ModelUnavailable || (rule.code.is_empty() && rule.phrase.is_empty()),
+            // A throttle ends by itself: it needs no probe, least of all one that finds the key alive.
+            confirm: class == Class::ModelUnavailable
+                || (class == Class::Disable && rule.code.is_empty() && rule.phrase.is_empty()),
         });
     }
     if problems.is_empty() { Ok(compiled) } else { Err(problems) }

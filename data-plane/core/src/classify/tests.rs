@@ -157,6 +157,14 @@ fn part9_reason_excerpt_and_evidence() {
     assert_eq!((evidence.http_status, evidence.provider_code.as_str()), (401, "invalid_api_key"));
     assert_eq!((evidence.rule_id.as_str(), evidence.request_id.as_str()), ("phrase.key", "req-1"));
 
+    let told = r#"{"error":{"message":"The model `x` does not exist","type":"invalid_request_error","code":"model_not_found"}}"#;
+    assert_eq!(response(404, told).provider_code, "model_not_found", "not the type it comes with");
+    let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("99999"))]);
+    let evidence = Evidence::Response { status: 429, headers: &headers, body: b"{}" };
+    let waits = verdict(evidence);
+    assert_eq!(waits.retry_after.as_ref().map(|hint| hint.wait().as_secs()), Some(900));
+    assert_eq!(waits.evidence("").retry_hint, "retry-after: 99999", "as it came");
+
     // A key without any form is known to who sent it.
     got.excerpt = "no such key hunter2, nor hunt".to_owned();
     got.scrub("hunter2");

@@ -128,7 +128,8 @@ impl Verdict {
         if secret.len() < 4 {
             return;
         }
-        for text in [&mut self.excerpt, &mut self.provider_code] {
+        let raw = self.retry_after.as_mut().map(|hint| &mut hint.raw);
+        for text in [&mut self.excerpt, &mut self.provider_code].into_iter().chain(raw) {
             if text.contains(secret) {
                 *text = text.replace(secret, "<redacted>");
                 cut(text, EXCERPT);
@@ -151,6 +152,7 @@ impl Verdict {
             excerpt: self.excerpt.clone(),
             rule_id: self.rule.as_str().to_owned(),
             request_id: request_id.to_owned(),
+            retry_hint: self.retry_after.as_ref().map(|hint| hint.raw.clone()).unwrap_or_default(),
         }
     }
 }

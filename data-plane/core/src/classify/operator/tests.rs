@@ -96,6 +96,9 @@ fn part8_they_come_before_ours() {
         read(&rules, None, 502, "{}"),
         (Class::Disable, "by-status".into(), true, Some(Cause::Credential))
     );
+    // A throttle ends by itself.
+    let slow = [rule("slow", "", "409", "", "", "throttle")];
+    assert_eq!(read(&slow, None, 409, "{}"), (Class::Throttle, "slow".into(), false, Some(Cause::Throttled)));
 }
 
 #[test]
