@@ -75,7 +75,7 @@ prop_compose! {
 
 fn facts(status: &Status) -> Facts<'_> {
     Facts {
-        same_epoch: true,
+        same_history: true,
         known: Known::Live,
         status,
         wider: None,

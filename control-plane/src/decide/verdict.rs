@@ -55,8 +55,9 @@ pub struct Budget {
 /// What the registry knows of a verdict's subject.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// The verdict's epoch is ours.
-    pub same_epoch: bool,
+    /// The verdict is of our epoch, and not from a revision above our head: where a database was restored, ids given out
+    /// since may name something else now.
+    pub same_history: bool,
     /// Whether the subject exists.
     pub known: Known,
     /// Its own status; the default where there is no row.
@@ -98,7 +99,7 @@ impl Decision {
 
 /// Decides on one verdict. `jitter` in 0..1.
 ///
-/// The order of the answers: another epoch, gone, older than the fence or a throttle that is over (STALE); never known
+/// The order of the answers: another history, gone, older than the fence or a throttle that is over (STALE); never known
 /// (UNKNOWN_SUBJECT); out for this or a stronger cause (ALREADY); not to be touched by machines (LOCAL); unproven or
 /// old (PENDING); beyond the budget (SUPPRESSED); else APPLIED.
 pub fn verdict(
@@ -109,7 +110,7 @@ pub fn verdict(
     jitter: f64,
 ) -> Decision {
     let status = facts.status;
-    if !facts.same_epoch || facts.known == Known::Gone {
+    if !facts.same_history || facts.known == Known::Gone {
         return Decision::only(Disposition::Stale);
     }
     if facts.known == Known::Never {

@@ -16,6 +16,8 @@ pub(super) struct Book {
     pub(super) rules: FleetRules,
     pub(super) now: OffsetDateTime,
     pub(super) epoch: String,
+    /// The newest revision.
+    pub(super) head: i64,
     /// Rows by subject: those asked for, the abilities that contain them, the channels above them.
     pub(super) statuses: HashMap<Subject, Status>,
     /// Live or deleted, and whether machines may disable it.
@@ -59,8 +61,8 @@ impl Book {
                 Subject::Channel(_) => None,
             })
             .collect();
-        let (epoch, now): (String, OffsetDateTime) =
-            sqlx::query_as("SELECT epoch::text, clock_timestamp() FROM registry_head")
+        let (epoch, head, now): (String, i64, OffsetDateTime) =
+            sqlx::query_as("SELECT epoch::text, revision, clock_timestamp() FROM registry_head")
                 .fetch_one(&mut *conn)
                 .await?;
         let listed: Vec<(i64, i64)> = sqlx::query_as(
@@ -107,6 +109,7 @@ impl Book {
             rules: policies::rules(conn).await?,
             now,
             epoch,
+            head,
             statuses: statuses(conn, &keys).await?,
             channels: channels.into_iter().map(|(id, live, auto)| (id, (live, auto))).collect(),
             credentials: credentials.into_iter().collect(),
@@ -166,10 +169,15 @@ impl Book {
         if channels.is_empty() { self.rules.auto_disable } else { channels.iter().all(allowed) }
     }
 
-    /// All of it, for the decision.
-    pub(super) fn facts(&self, subject: &Subject, epoch: &str, budget: Budget) -> Facts<'_> {
+    /// All of it, for the decision on what was observed of a subject at a position.
+    pub(super) fn facts(
+        &self,
+        subject: &Subject,
+        (epoch, observed): (&str, i64),
+        budget: Budget,
+    ) -> Facts<'_> {
         Facts {
-            same_epoch: epoch == self.epoch,
+            same_history: epoch == self.epoch && observed <= self.head,
             known: self.known(subject),
             status: self.status(subject),
             wider: wider(subject).and_then(|w| self.statuses.get(&w)),

@@ -86,7 +86,8 @@ impl Store {
         let book = Book::read(&mut conn, &subjects).await?;
         let counted = book.epoch == batch.epoch;
         tallies.retain(|(subject, _), (_, _, _, observed)| {
-            counted && book.known(subject) == Known::Live && *observed >= book.fence(subject)
+            let of_ours = (book.fence(subject)..=book.head).contains(observed);
+            counted && book.known(subject) == Known::Live && of_ours
         });
         let counts = count(&mut conn, &batch.proxy_id.replace('\0', ""), &tallies, &book).await?;
         conn.commit().await?;

@@ -75,7 +75,7 @@ impl Store {
         let unlimited = Budget { out: 0, allowed: u64::MAX };
         let (mut changing, mut settled) = (Vec::new(), Vec::new());
         for one in open {
-            let facts = book.facts(&one.subject, &one.batch.epoch, unlimited);
+            let facts = book.facts(&one.subject, (&one.batch.epoch, one.input.observed_revision), unlimited);
             let decision = decide::verdict(&one.input, &facts, &book.rules, book.now, jitter());
             if decision.changes() {
                 changing.push(one);
@@ -127,7 +127,7 @@ impl Store {
                 continue; // the same batch came twice at once
             }
             tx.actor.clone_from(&one.input.actor);
-            let facts = book.facts(&one.subject, &one.batch.epoch, budget);
+            let facts = book.facts(&one.subject, (&one.batch.epoch, one.input.observed_revision), budget);
             let decision = decide::verdict(&one.input, &facts, &book.rules, tx.now, jitter());
             let fence = book.fence(&one.subject);
             let disposition = decision.disposition;

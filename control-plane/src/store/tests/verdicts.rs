@@ -57,6 +57,8 @@ async fn part7_each_disposition_has_its_reason() {
         store.apply_verdicts(&foreign).await.unwrap().results[0].disposition(),
         dp::Disposition::Stale
     );
+    let future = verdict(&k(1), pb::Cause::Credential, head(&store).await + 1);
+    assert_eq!(report_one(&store, future).await, dp::Disposition::Stale, "of a history that is not ours");
     let human = verdict(&k(1), pb::Cause::Operator, now);
     assert_eq!(report_one(&store, human).await, dp::Disposition::Stale, "no proxy speaks for an operator");
 
