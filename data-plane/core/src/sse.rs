@@ -13,6 +13,9 @@ mod tests;
 /// Most bytes of one event's data that are kept for inspection.
 pub const DEFAULT_CAP: usize = 1024 * 1024;
 
+/// How a data line begins, at its longest: after a byte order mark.
+const DATA_LINE: &[u8] = b"\xef\xbb\xbfdata:";
+
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
@@ -69,10 +72,10 @@ impl Scanner {
         Self::with_cap(DEFAULT_CAP)
     }
 
-    /// Keeps at most `cap` bytes of one event.
+    /// Keeps at most `cap` bytes of one event; at least what it takes to tell a data line from others.
     pub fn with_cap(cap: usize) -> Self {
         Self {
-            cap,
+            cap: cap.max(DATA_LINE.len()),
             line: Vec::new(),
             dropping: false,
             data: Vec::new(),
@@ -159,7 +162,7 @@ impl Scanner {
             self.line.extend_from_slice(part);
             return;
         }
-        let missing = b"\xef\xbb\xbfdata:".len().saturating_sub(self.line.len()).min(part.len());
+        let missing = DATA_LINE.len().saturating_sub(self.line.len()).min(part.len());
         self.line.extend_from_slice(&part[..missing]);
         self.give_up_on_line();
         self.dropping = true;

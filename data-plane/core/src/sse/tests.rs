@@ -59,6 +59,14 @@ fn a_byte_order_mark_is_no_part_of_the_first_field() {
 }
 
 #[test]
+fn a_cap_below_the_field_name_still_tells_data_from_the_rest() {
+    let text = "\u{feff}data: 123\n\n".as_bytes();
+    for cut in 0..text.len() {
+        assert_eq!(scan(&[&text[..cut], &text[cut..]], 6), [(None, Vec::new(), true)], "cut at {cut}");
+    }
+}
+
+#[test]
 fn a_comment_may_name_a_status_for_its_event_alone() {
     let mut seen = Vec::new();
     let text = b"id:1\nevent:error\n:HTTP_STATUS/429\ndata:{}\n\n:HTTP_STATUS/x\ndata: 2\n\n";
