@@ -3,12 +3,14 @@
 //! Only the places where providers put such things are read; content, echoed input, `failed_generation` and the like
 //! are stepped over.
 
+mod messages;
 mod places;
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 
+use self::messages::{Messages, Rank, is_code, text};
 use super::hints;
 use super::json::{Cursor, Raw, Value};
 use super::redact::cut;
@@ -94,6 +96,7 @@ impl Facts {
             facts.word(kind.split(':').next().unwrap_or_default());
         }
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body).trim_ascii();
+        let body = first_event(body).unwrap_or(body);
         facts.shape = match body.first() {
             None => Shape::Empty,
             Some(b'<') => Shape::Html,
@@ -352,48 +355,14 @@ impl Facts {
     }
 }
 
-/// Messages by where they stood: the innermost is the error's own.
-#[derive(Default)]
-struct Messages(Vec<(Rank, String)>);
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Error,
-    Message,
-    ErrorText,
-    Detail,
-    Title,
-}
-
-impl Messages {
-    fn push(&mut self, rank: Rank, text: String) {
-        // A body that repeats itself is not worth more.
-        if self.0.len() < 8 {
-            self.0.push((rank, text));
-        }
-    }
-
-    fn sorted(mut self) -> impl Iterator<Item = String> {
-        self.0.sort_by_key(|(rank, _)| *rank);
-        // "Not Found" above a detail is only the status again.
-        if self.0.first().is_some_and(|(rank, _)| *rank != Rank::Title) {
-            self.0.retain(|(rank, _)| *rank != Rank::Title);
-        }
-        self.0.into_iter().map(|(_, text)| text)
-    }
-}
-
-/// `insufficient_quota`
-fn is_code(text: &str) -> bool {
-    text.len() <= 64
-        && text.contains('_')
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-}
-
-fn text(cursor: &mut Cursor<'_>, found: &mut Messages, rank: Rank) {
-    if let Value::Str(raw) = scalar(cursor) {
-        found.push(rank, raw.start(MESSAGE).text().into_owned());
-    }
+/// The data of the first event, where a refusal came in the form of a stream.
+fn first_event(body: &[u8]) -> Option<&[u8]> {
+    let stream = [&b"data:"[..], b"event:", b"id:", b":"].iter().any(|field| body.starts_with(field));
+    let mut lines = body.split(|byte| *byte == b'\n').filter(|_| stream);
+    lines
+        .find_map(|line| line.strip_prefix(b"data:"))
+        .map(<[u8]>::trim_ascii)
+        .filter(|data| data.starts_with(b"{"))
 }
 
 /// A value that is no container; containers are stepped over.

@@ -9,6 +9,7 @@ pub(super) static RULES: &[Rule] = &[
     rule("aggregator.request", Find::If(quoted_request), Class::Transparent).on(&[(400, 400), (413, 422)]),
     rule("aggregator.throttle", Find::If(quoted_throttle), Class::Throttle).on(&[(429, 429)]),
     rule("aggregator.fault", Find::If(quotes), Class::Retryable),
+    rule("aggregator.account", Find::If(relays_account), Class::Retryable).on(&[(401, 403)]),
     rule("special.moderation", Find::If(|facts, _| facts.flagged), Class::Transparent),
     // A relay whose deployments are cooling down says for how long.
     rule(
@@ -20,7 +21,12 @@ pub(super) static RULES: &[Rule] = &[
     // A rate limit that no waiting cures for this request.
     rule(
         "special.too_large",
-        Find::Start(&["Request too large for", "Extra usage is required", "Request too large."]),
+        Find::Start(&[
+            "Request too large for",
+            "Extra usage is required",
+            "Usage credits are required",
+            "Request too large.",
+        ]),
         Class::Transparent,
     ),
     rule("special.quota_limit_zero", Find::If(limit_zero), Class::ModelUnavailable),
@@ -54,6 +60,18 @@ fn quotes(facts: &Facts, _status: u16) -> bool {
         let message = message.strip_prefix("Error from provider: ").unwrap_or(message);
         message.starts_with("Provider returned error")
     }) || (facts.aggregated && facts.first_message().starts_with("Error from provider"))
+}
+
+/// A relay says that whom it asked refused it: an account of the relay's.
+fn relays_account(facts: &Facts, _status: u16) -> bool {
+    let message = facts
+        .messages
+        .iter()
+        .any(|message| ["litellm.", "Error from provider"].iter().any(|start| message.starts_with(start)));
+    message
+        || ["badresponsestatuscode", "providerresponseerror", "upstreamerror"]
+            .iter()
+            .any(|code| facts.has_word(code))
 }
 
 fn inner(facts: &Facts) -> Option<Facts> {
