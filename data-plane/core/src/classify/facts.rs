@@ -99,6 +99,8 @@ impl Facts {
         let body = first_event(body).unwrap_or(body);
         facts.shape = match body.first() {
             None => Shape::Empty,
+            // JSON that says nothing.
+            _ if matches!(body, b"{}" | b"[]" | b"\"\"" | b"null") => Shape::Empty,
             Some(b'<') => Shape::Html,
             Some(b'{' | b'[' | b'"') => Shape::Json,
             Some(_) => Shape::Text,
