@@ -58,7 +58,8 @@ impl Run<'_> {
             }
         }
         drop((source, permit));
-        if status == StatusCode::NO_CONTENT {
+        // Where an answer in JSON was asked for, an empty one is none.
+        if status == StatusCode::NO_CONTENT && !self.wants_json() {
             return Ok(self.answer(status, Bytes::new(), Usage::default()));
         }
         self.checked(status, joined(parts))

@@ -127,6 +127,11 @@ async fn where_there_are_no_streams_json_will_do() {
     let mut setup = Setup::new(&upstream.url, CHAT);
     setup.request = Outgoing::new(Method::DELETE, None, "/v1/files/f");
     assert_eq!(setup.go().await.unwrap().status.as_u16(), 204);
+    // Where there is something to say, nothing is no answer.
+    for request in [CHAT, CHAT_STREAM] {
+        let failed = Setup::new(&upstream.url, request).go().await.unwrap_err();
+        assert_eq!(failed.verdict.detail.to_string(), "empty_response");
+    }
 }
 
 #[tokio::test]
