@@ -11,6 +11,7 @@ mod models;
 pub mod routes;
 pub mod serve;
 mod trace;
+mod watched;
 
 pub use answer::FrontBody;
 pub(crate) use body::overloaded;

@@ -60,6 +60,13 @@ pub struct TokenLabels {
     pub direction: &'static str,
 }
 
+/// A channel alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ChannelLabel {
+    /// The channel's name.
+    pub channel: Arc<str>,
+}
+
 /// One word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WordLabel {
@@ -81,6 +88,8 @@ pub struct Metrics {
     pub attempts: Family<AttemptLabels, Counter>,
     /// Tokens as upstreams counted them.
     pub tokens: Family<TokenLabels, Counter>,
+    /// Streams that ended well and never said what they used.
+    pub streams_without_usage: Family<ChannelLabel, Counter>,
     /// Requests in flight.
     pub in_flight: Gauge,
     /// Callers' connections.
@@ -128,6 +137,7 @@ impl Default for Metrics {
             first_content_seconds: Family::new_with_constructor(new),
             attempts: Family::default(),
             tokens: Family::default(),
+            streams_without_usage: Family::default(),
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             watch_connected: Gauge::default(),
@@ -158,6 +168,11 @@ impl Default for Metrics {
         );
         r.register("attempts", "Attempts on channels, by outcome", metrics.attempts.clone());
         r.register("tokens", "Tokens as upstreams counted them", metrics.tokens.clone());
+        r.register(
+            "streams_without_usage",
+            "Streams that ended well without token counts",
+            metrics.streams_without_usage.clone(),
+        );
         r.register("in_flight", "Requests in flight", metrics.in_flight.clone());
         r.register("connections", "Connections of callers", metrics.connections.clone());
         r.register("watch_connected", "Whether the watch is connected", metrics.watch_connected.clone());
@@ -218,6 +233,7 @@ impl Metrics {
         }
         self.attempts.remove(&AttemptLabels { channel: channel.clone(), outcome: "cancelled" });
         self.attempts.remove(&AttemptLabels { channel: channel.clone(), outcome: "internal" });
+        self.streams_without_usage.remove(&ChannelLabel { channel: channel.clone() });
         for direction in ["input", "output"] {
             self.tokens.remove(&TokenLabels { channel: channel.clone(), direction });
         }

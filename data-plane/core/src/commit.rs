@@ -113,6 +113,10 @@ impl Judge {
             };
             if let Some(verdict) = check_stream_event(&context.input(evidence), context.rules, context.now) {
                 self.recognised = true;
+                if let Some(shape) = &shape {
+                    // What failed has been counted, and will be billed.
+                    self.usage.update(shape);
+                }
                 self.terminal |= shape.is_some_and(|shape| shape.kind() == "response.failed");
                 return Step::Error(verdict);
             }

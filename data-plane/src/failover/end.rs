@@ -10,7 +10,7 @@ use spareline_core::{
 use spareline_upstream::{Body, End, Ending};
 
 use super::{Account, Worker};
-use crate::{http::Connection, record::Record, state::Shared};
+use crate::{http::Connection, metrics::ChannelLabel, record::Record, state::Shared};
 
 /// Watches a body to its end, whatever that is; called once per committed answer.
 pub fn watch_body(
@@ -64,6 +64,14 @@ fn finish(
         Ending::CallerLeft if connection.stalled() => "write_timeout",
         Ending::CallerLeft => "caller_left",
     };
+    if stream
+        && end.ending == Ending::Complete
+        && end.usage.output.is_none()
+        && let Some(last) = record.attempts.last()
+    {
+        let label = ChannelLabel { channel: last.channel.clone() };
+        shared.metrics.streams_without_usage.get_or_create(&label).inc();
+    }
     match (&end.verdict, account) {
         (Some(verdict), Some(account)) => broke(shared, verdict, account),
         (None, Some(mut account)) if stream => account.ticket.success(),

@@ -67,6 +67,11 @@ pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy) -> Outcome<A> {
         });
     };
     let mut status = rejected.status;
+    if status.is_success() && failed.verdict.class != Class::Transparent {
+        // Nothing, or half an answer, under a status that says all is well: the caller must not take it for one.
+        let text = format!("the upstream's answer was none ({})", failed.verdict.detail);
+        return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
+    }
     if matches!(status.as_u16(), 401 | 402 | 403 | 407) {
         if failed.verdict.class != Class::Transparent {
             let text = "the upstream refused the key or the account of this channel";
@@ -84,4 +89,40 @@ pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy) -> Outcome<A> {
         }
     }
     Outcome::Passed { status, headers, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use http::HeaderMap;
+    use spareline_core::{
+        Provider,
+        classify::{Evidence, Input, Rules, check_success},
+    };
+    use spareline_upstream::attempt::Rejected;
+
+    use super::*;
+
+    #[test]
+    fn a_success_that_is_no_answer_is_never_passed_on_as_one() {
+        for body in ["", "{\"data\":[{\"url\":"] {
+            let headers = HeaderMap::new();
+            let evidence = Evidence::Response { status: 200, headers: &headers, body: body.as_bytes() };
+            let input = Input {
+                provider: Provider::OpenAi,
+                vendor: None,
+                endpoint: Some(spareline_core::Endpoint::Images),
+                stream: false,
+                evidence,
+            };
+            let verdict = check_success(&input, &Rules::builtin(), SystemTime::now()).unwrap_err();
+            let response = Some(Rejected { status: StatusCode::OK, headers, body: Bytes::from(body) });
+            let failed = Failed { verdict, limit: None, response, silent: false, overloaded: false };
+            match pass::<()>(failed, &RequestPolicy::resolve(None, None)) {
+                Outcome::Failed(error) => assert_eq!(error.code, Code::AllChannelsFailed),
+                _ => panic!("passed on: {body}"),
+            }
+        }
+    }
 }

@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use spareline_upstream::attempt::BodyError;
 
+use super::watched::Watched;
+
 /// The attempts, in order.
 pub(crate) const ATTEMPTS: HeaderName = HeaderName::from_static("x-spareline-attempts");
 /// The channel that answered.
@@ -22,6 +24,8 @@ pub enum FrontBody {
     Full(Option<Bytes>),
     /// As it comes.
     Upstream(Box<spareline_upstream::Body>),
+    /// The same, over HTTP/2.
+    Watched(Watched<spareline_upstream::Body>),
 }
 
 impl From<Bytes> for FrontBody {
@@ -41,6 +45,7 @@ impl Body for FrontBody {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Upstream(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Watched(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -48,6 +53,7 @@ impl Body for FrontBody {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Upstream(body) => body.is_end_stream(),
+            Self::Watched(body) => body.is_end_stream(),
         }
     }
 
@@ -55,6 +61,7 @@ impl Body for FrontBody {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Upstream(body) => body.size_hint(),
+            Self::Watched(body) => body.size_hint(),
         }
     }
 }

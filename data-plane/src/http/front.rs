@@ -17,6 +17,7 @@ use super::{
     models,
     routes::{self, Route},
     trace,
+    watched::Watched,
 };
 use crate::{
     failover::{self, Worker},
@@ -60,6 +61,7 @@ impl Front {
         let shared = &self.worker.shared;
         let (mut parts, body) = request.into_parts();
         let dialect = routes::dialect(parts.uri.path());
+        let http2 = parts.version == http::Version::HTTP_2;
         let origin = cors::allowed(&shared.config.cors_origins, &parts.headers);
         let request_id = trace::request_id(&parts.headers);
         let trace_id = trace::join(&mut parts.headers);
@@ -84,7 +86,7 @@ impl Front {
                 record.finish("complete");
                 response.map(FrontBody::from)
             }
-            Ok(Served::Loop(outcome)) => self.dress(*outcome, record, dialect, &view),
+            Ok(Served::Loop(outcome)) => self.dress(*outcome, record, dialect, &view, http2),
             Err(error) => refuse(&error, record, dialect, &view),
         };
         let headers = response.headers_mut();
@@ -191,6 +193,7 @@ impl Front {
         mut record: Record,
         dialect: Dialect,
         view: &View,
+        http2: bool,
     ) -> Response<FrontBody> {
         let policy = view.policy(&record.group);
         let entries = record.entries(policy.expose_channels);
@@ -198,6 +201,9 @@ impl Front {
         match outcome {
             failover::Outcome::Answer(committed) => {
                 self.connection.set_write_timeout(committed.write_timeout);
+                // Over HTTP/2 a caller may take nothing of one answer while others flow on the same socket.
+                let taker =
+                    if http2 { Connection::new(committed.write_timeout) } else { self.connection.clone() };
                 let answer = committed.answer;
                 let mut response = Response::new(FrontBody::Full(None));
                 *response.status_mut() = answer.status;
@@ -217,9 +223,13 @@ impl Front {
                     answer.stream,
                     committed.account,
                     record,
-                    self.connection.clone(),
+                    taker.clone(),
                 );
-                *response.body_mut() = FrontBody::Upstream(Box::new(body));
+                *response.body_mut() = if http2 {
+                    FrontBody::Watched(Watched::new(body, taker))
+                } else {
+                    FrontBody::Upstream(Box::new(body))
+                };
                 response
             }
             failover::Outcome::Passed { status, mut headers, body } => {

@@ -43,6 +43,11 @@ impl Connection {
         Duration::from_millis(self.write_timeout_ms.load(Ordering::Relaxed))
     }
 
+    /// The caller took nothing for too long.
+    pub(crate) fn stall(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the connection ended because the caller took nothing.
     pub(crate) fn stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed)
@@ -78,7 +83,7 @@ impl Guarded {
         if let Some(timer) = &mut self.write {
             ready!(timer.as_mut().poll(cx));
         }
-        self.connection.stalled.store(true, Ordering::Relaxed);
+        self.connection.stall();
         Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the caller takes nothing"))
     }
 

@@ -1,12 +1,7 @@
 //! What is computed when somebody looks: how each channel stands, by the statuses of the fleet and by what this
 //! process found out itself.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Weak},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, fmt, sync::Weak, time::SystemTime};
 
 use prometheus_client::{
     collector::Collector,
@@ -15,7 +10,7 @@ use prometheus_client::{
 };
 use spareline_core::derive::{ChannelState, channel_state};
 
-use crate::state::Shared;
+use crate::{metrics::ChannelLabel, state::Shared};
 
 /// Reads the registry in force. Holds no series of its own, so channels that are gone leave nothing behind.
 pub struct Channels(pub Weak<Shared>);
@@ -24,11 +19,6 @@ impl fmt::Debug for Channels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Channels")
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ChannelLabel {
-    channel: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -208,6 +208,11 @@ data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"outpu
 
 "#;
     assert_eq!(responses(completed).usage, Usage { reasoning: Some(6), ..want(2, 7) });
+    let failed = r#"data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"x"},"usage":{"input_tokens":3,"output_tokens":4}}}
+
+"#;
+    let seen = responses(failed);
+    assert_eq!((seen.error, seen.usage), (Some(1), want(3, 4)), "what failed is billed all the same");
     let both =
         r#"{"usage":{"prompt_tokens":3,"input_tokens":4,"completion_tokens":5.0,"output_tokens":"x"}}"#;
     assert_eq!(Usage::of_answer(both.as_bytes()), want(3, 5));

@@ -92,7 +92,7 @@ impl Preset {
             layer_order: order.into(),
             max_dead_credentials: Some(if self == Self::Availability { 16 } else { 0 }),
             same_channel_retries: Some(0),
-            switch_on_unknown_outcome: Some(!layered),
+            switch_on_unknown_outcome: (!layered).then_some(true),
             expose_channels: Some(true),
             allow_pinning: Some(false),
             pinned_switch_on_channel_error: Some(false),

@@ -35,8 +35,9 @@ pub struct RequestPolicy {
     pub same_channel_retries: u32,
     /// Wait for a hint up to this long on the same channel instead of switching.
     pub throttle_wait_max: Option<Duration>,
-    /// Whether to switch when the outcome of an attempt cannot be known.
-    pub switch_on_unknown_outcome: bool,
+    /// Whether to switch when the outcome of an attempt cannot be known. `None`: where there was no answer at all, which
+    /// is a network error too, but not after an answer that says so (504, 524, a 2xx that cannot be read).
+    pub switch_on_unknown_outcome: Option<bool>,
     /// Bounds retries.
     pub retry_budget: Option<RetryBudget>,
     /// How callers stick to a channel.
@@ -132,7 +133,7 @@ impl RequestPolicy {
             },
             same_channel_retries: p.same_channel_retries.unwrap_or(0),
             throttle_wait_max: duration(p.throttle_wait_max.as_ref()).filter(|d| !d.is_zero()),
-            switch_on_unknown_outcome: p.switch_on_unknown_outcome.unwrap_or(true),
+            switch_on_unknown_outcome: p.switch_on_unknown_outcome,
             retry_budget: p
                 .retry_budget
                 .as_ref()
@@ -167,7 +168,9 @@ impl RequestPolicy {
     pub fn reaction(&self, kind: EvidenceKind, provider: Provider, status: u16) -> Reaction {
         let mut reaction = self.preset.reaction(kind);
         match kind {
-            EvidenceKind::UnknownOutcome => reaction.switch = self.switch_on_unknown_outcome,
+            EvidenceKind::UnknownOutcome => {
+                reaction.switch = self.switch_on_unknown_outcome.unwrap_or(status == 0);
+            }
             EvidenceKind::OtherClientError => {
                 let odd = status == 400 && provider == Provider::Anthropic;
                 reaction.switch = odd && self.preset == Preset::Layered;

@@ -114,7 +114,15 @@ fn a_double_bill_can_be_ruled_out_and_a_layered_group_may_switch_all_the_same() 
     assert!(!switches(pb::Policy { switch_on_unknown_outcome: Some(false), ..Default::default() }));
     let layered = pb::Policy { preset: "layered".into(), ..Default::default() };
     assert!(!switches(layered.clone()));
-    assert!(switches(pb::Policy { switch_on_unknown_outcome: Some(true), ..layered }));
+    assert!(switches(pb::Policy { switch_on_unknown_outcome: Some(true), ..layered.clone() }));
+    // A reset or a time-out is a network error as well, and those switch under every preset unless ruled out.
+    let no_answer = |global: pb::Policy| {
+        RequestPolicy::resolve(Some(&global), None)
+            .reaction(EvidenceKind::UnknownOutcome, Provider::OpenAi, 0)
+            .switch
+    };
+    assert!(no_answer(layered.clone()));
+    assert!(!no_answer(pb::Policy { switch_on_unknown_outcome: Some(false), ..layered }));
 }
 
 #[test]
@@ -137,7 +145,7 @@ fn what_is_in_force_can_be_shown_and_resolves_to_itself() {
 fn a_registry_without_policies_has_the_documented_defaults() {
     let p = RequestPolicy::resolve(None, None);
     assert_eq!((p.preset, p.max_attempts, p.max_dead_credentials), (Preset::Availability, 3, 16));
-    assert!(p.last_resort && p.switch_on_unknown_outcome && p.expose_channels && p.passthrough);
+    assert!(p.last_resort && p.switch_on_unknown_outcome == Some(true) && p.expose_channels && p.passthrough);
     assert!(!p.allow_pinning && !p.pinned_switch && !p.request_usage);
     assert_eq!((p.deadline, p.throttle_wait_max, p.retry_budget), (None, None, None));
     assert_eq!(FleetPolicy::resolve(None).throttle(3), Duration::from_secs(300));
