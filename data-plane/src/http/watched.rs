@@ -95,7 +95,10 @@ mod tests {
     use super::*;
 
     /// A frame whenever one is asked for, after a while; notes that it was dropped.
-    struct Endless(Arc<()>, Option<Pin<Box<tokio::time::Sleep>>>);
+    struct Endless {
+        _alive: Arc<()>,
+        next: Option<Pin<Box<tokio::time::Sleep>>>,
+    }
 
     impl Body for Endless {
         type Data = Bytes;
@@ -105,9 +108,10 @@ mod tests {
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-            let sleep = self.1.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_secs(100))));
+            let sleep =
+                self.next.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_secs(100))));
             ready!(sleep.as_mut().poll(cx));
-            self.1 = None;
+            self.next = None;
             Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n")))))
         }
     }
@@ -116,7 +120,7 @@ mod tests {
     async fn a_caller_that_takes_nothing_of_an_http2_stream_is_given_up() {
         let alive = Arc::new(());
         let connection = Connection::new(Duration::from_secs(60));
-        let mut body = Watched::new(Endless(alive.clone(), None), connection.clone());
+        let mut body = Watched::new(Endless { _alive: alive.clone(), next: None }, connection.clone());
         // The upstream may be slower than the limit, and a caller may take its time within it.
         for _ in 0..5 {
             assert!(body.frame().await.unwrap().is_ok());
