@@ -10,10 +10,13 @@ mod credentials;
 mod mask;
 mod page;
 mod policies;
+mod rollouts;
 mod subjects;
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use rollouts::Rollouts;
 
 use std::sync::Arc;
 
@@ -61,6 +64,12 @@ impl Admin {
     /// Over one store and one prober.
     pub fn new(store: Store, probing: Arc<dyn Probing>) -> Self {
         Self { store, probing }
+    }
+
+    /// What it works on.
+    #[cfg(test)]
+    pub(crate) fn store_for_tests(&self) -> Store {
+        self.store.clone()
     }
 }
 

@@ -12,6 +12,7 @@ pub mod postgres;
 pub mod prober;
 pub(crate) use spareline_core::reflect;
 pub mod refuse;
+pub mod rollout;
 pub mod store;
 #[cfg(test)]
 mod testing;

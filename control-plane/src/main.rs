@@ -88,8 +88,8 @@ fn told(error: &anyhow::Error) -> String {
 async fn apply(flags: ApplyFlags) -> Result<(), Failure> {
     let environment = Sources::process_environment().environment;
     let lookup = |name: &str| environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-    let ApplyFlags { file, admin, dry_run, prune } = flags;
-    let what = cli::Apply { file, admin, dry_run, prune, environment: &lookup };
+    let ApplyFlags { file, rollout, admin, dry_run, prune } = flags;
+    let what = cli::Apply { file, rollout, admin, dry_run, prune, environment: &lookup };
     cli::apply(what, &mut std::io::stdout()).await
 }
 

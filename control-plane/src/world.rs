@@ -11,6 +11,7 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub use follow::follow;
 pub use narrow::{GroupSet, Narrow};
 
 use crate::decide::FleetRules;
+use crate::rollout::Overlay;
 
 /// The registry at one revision.
 #[derive(Clone, Debug)]
@@ -38,6 +40,19 @@ pub struct World {
     pub rules: FleetRules,
     /// The registry has had channels in this epoch, so that having none is somebody's decision.
     pub had_channels: bool,
+    /// The rollouts that last, by id: what their cohorts see instead.
+    pub rollouts: Arc<[Overlay]>,
+}
+
+/// A proxy, as far as its view depends on it.
+#[derive(Clone, Debug)]
+pub struct Viewer<'a> {
+    /// The groups it serves.
+    pub groups: &'a GroupSet,
+    /// Its id.
+    pub proxy_id: &'a str,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
 }
 
 /// Reads worlds. Cheap to clone.
@@ -66,7 +81,7 @@ impl World {
     pub fn new(epoch: Arc<str>, revision: Revision, items: Items) -> Self {
         let rules = FleetRules::of(items.policy("").map(Arc::as_ref));
         let had_channels = items.channel_count() > 0;
-        Self { epoch, revision, items, rules, had_channels }
+        Self { epoch, revision, items, rules, had_channels, rollouts: Arc::default() }
     }
 
     /// The same with some items replaced, at a later revision.
@@ -74,7 +89,23 @@ impl World {
     pub fn with(&self, revision: Revision, items: Items) -> Self {
         let mut next = Self::new(self.epoch.clone(), revision, items);
         next.had_channels |= self.had_channels;
+        next.rollouts = self.rollouts.clone();
         next
+    }
+
+    /// The rollouts that a proxy is in, by id.
+    pub fn cohort(&self, proxy_id: &str, labels: &BTreeMap<String, String>) -> Arc<[i64]> {
+        let within = self.rollouts.iter().filter(|r| r.cohort.has(proxy_id, labels));
+        within.map(|r| r.rollout_id).collect()
+    }
+
+    /// The registry as that cohort sees it, of all groups.
+    pub fn seen_by(&self, cohort: &[i64]) -> Items {
+        let mut items = self.items.clone();
+        for rollout in self.rollouts.iter().filter(|r| cohort.contains(&r.rollout_id)) {
+            rollout.lay(&mut items);
+        }
+        items
     }
 }
 
@@ -105,9 +136,20 @@ impl Worlds {
         self.current.clone()
     }
 
-    /// What a set of groups may see of a world; shared by all who ask for the same.
+    /// What a set of groups may see of a world's baseline; shared by all who ask for the same.
     pub fn narrowed(&self, groups: &GroupSet, world: &World) -> Items {
-        self.narrow.of(groups, world)
+        self.narrow.of(groups, &Arc::default(), world)
+    }
+
+    /// A proxy's view: the baseline, or the candidates of the rollouts it is in, narrowed to its groups. Shared by all of equal
+    /// groups and cohort.
+    pub fn view(&self, viewer: &Viewer<'_>, world: &World) -> Items {
+        let cohort = if world.rollouts.is_empty() {
+            Arc::default()
+        } else {
+            world.cohort(viewer.proxy_id, viewer.labels)
+        };
+        self.narrow.of(viewer.groups, &cohort, world)
     }
 }
 

@@ -26,7 +26,7 @@ async fn part02_grpcurl_finds_services_comments_and_health_by_reflection_v1alpha
     let stack = Stack::start(Plan { proxies: 0, ..Plan::default() }).await?;
     let grpcurl = stack.control.grpcurl();
     let list = grpcurl.run(&[], &["list"]).await?;
-    for service in ["ChannelAdminService", "PolicyAdminService", "FleetService"] {
+    for service in ["ChannelAdminService", "PolicyAdminService", "FleetService", "RolloutService"] {
         assert!(list.out.contains(&format!("spareline.admin.v1.{service}")), "{list:?}");
     }
     assert!(

@@ -206,7 +206,7 @@ fn names(mask: &prost_types::FieldMask, field: &str) -> bool {
 }
 
 /// What is left out is written out, so that whoever reads it need not know.
-fn filled_in(mut channel: pb::Channel) -> pb::Channel {
+pub(super) fn filled_in(mut channel: pb::Channel) -> pb::Channel {
     if channel.groups.is_empty() {
         channel.groups.push(DEFAULT_GROUP.to_owned());
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use spareline_proto::admin::v1::channel_admin_service_server::ChannelAdminServiceServer;
 use spareline_proto::admin::v1::fleet_service_server::FleetServiceServer;
 use spareline_proto::admin::v1::policy_admin_service_server::PolicyAdminServiceServer;
+use spareline_proto::admin::v1::rollout_service_server::RolloutServiceServer;
 use spareline_proto::dataplane::v1::registry_watch_service_server::RegistryWatchServiceServer;
 use spareline_proto::dataplane::v1::report_service_server::ReportServiceServer;
 use tokio::task::JoinSet;
@@ -17,9 +18,10 @@ use tonic_health::server::HealthReporter;
 
 use super::AppError;
 use super::gate::Gate;
-use crate::admin::{Admin, Probing};
+use crate::admin::{Admin, Probing, Rollouts};
 use crate::fleet::FleetService;
 use crate::prober::Prober;
+use crate::rollout::control;
 use crate::store::Store;
 use crate::verdict::ReportService;
 use crate::watch::{Presence, WatchService};
@@ -28,10 +30,11 @@ use crate::world::{self, follow};
 /// Largest message that operators may send: a channel with a CA bundle and thousands of models fits.
 const ADMIN_MESSAGE: usize = 8 << 20;
 /// What operators are served.
-const OPERATORS: [&str; 3] = [
+const OPERATORS: [&str; 4] = [
     ChannelAdminServiceServer::<Admin>::NAME,
     PolicyAdminServiceServer::<Admin>::NAME,
     FleetServiceServer::<FleetService>::NAME,
+    RolloutServiceServer::<Rollouts>::NAME,
 ];
 /// How often the database is asked for a sign of life.
 const PING: Duration = Duration::from_secs(2);
@@ -54,7 +57,7 @@ impl Services {
     ) -> Result<Option<Self>, AppError> {
         let stop = stop.child_token();
         let (publisher, worlds) = world::channel();
-        let presence = Presence::new(replica);
+        let presence = Presence::new(replica.clone());
         let prober = Prober::new(store.clone(), worlds.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(follow(store.clone(), publisher, stop.clone()));
@@ -64,6 +67,8 @@ impl Services {
         }
         tasks.spawn(presence.clone().run(store.clone(), stop.clone()));
         tasks.spawn(Arc::clone(&prober).run(stop.clone()));
+        tasks.spawn(control(store.clone(), worlds.clone(), replica, stop.clone()));
+        let rollouts = Rollouts::new(store.clone(), stop.clone());
 
         let watch = WatchService::new(store.clone(), worlds.clone(), presence.clone(), stop.clone());
         let report = ReportService::new(store.clone(), worlds.clone(), Arc::clone(&prober));
@@ -110,7 +115,8 @@ impl Services {
                     ChannelAdminServiceServer::new(admin.clone()).max_decoding_message_size(ADMIN_MESSAGE),
                 )
                 .add_service(PolicyAdminServiceServer::new(admin).max_decoding_message_size(ADMIN_MESSAGE))
-                .add_service(fleet.into_server()),
+                .add_service(fleet.into_server())
+                .add_service(rollouts.into_server().max_decoding_message_size(ADMIN_MESSAGE)),
         );
         data_gate.open(
             Routes::new(data_health_service)
@@ -160,9 +166,12 @@ async fn tell_of_database(store: Store, health: HealthReporter, stop: Cancellati
         if answers != serving && !stop.is_cancelled() {
             serving = answers;
             let status = if answers { ServingStatus::Serving } else { ServingStatus::NotServing };
-            for service in
-                ["", ChannelAdminServiceServer::<Admin>::NAME, PolicyAdminServiceServer::<Admin>::NAME]
-            {
+            for service in [
+                "",
+                ChannelAdminServiceServer::<Admin>::NAME,
+                PolicyAdminServiceServer::<Admin>::NAME,
+                RolloutServiceServer::<Rollouts>::NAME,
+            ] {
                 health.set_service_status(service, status).await;
             }
         }

@@ -3,6 +3,7 @@
 //! The file is checked whole first, by us and by the control plane (`validate_only`): a file with a mistake changes nothing.
 //! Then the differences are shown, then made, one channel at a time, each in one piece. Stopped half-way, run it again.
 
+mod staged;
 #[cfg(test)]
 mod tests;
 
@@ -20,14 +21,16 @@ use tonic::Request;
 use super::Failure;
 use super::client::{Client, Registry, refused};
 use super::diff::{self, Diff};
-use super::file::RegistryFile;
+use super::file::{Problem, Problems, RegistryFile, RolloutFile};
 use super::plan::{ChannelStep, Listed, Plan, account, plan};
 use super::secrets::{self, Held};
 
 /// What to apply, and how.
 pub struct Apply<'a> {
-    /// The file.
-    pub file: PathBuf,
+    /// The file; `None`: the rollout's file holds the changes.
+    pub file: Option<PathBuf>,
+    /// How to stage the changes; `None`: make them at once.
+    pub rollout: Option<PathBuf>,
     /// The control plane's admin API.
     pub admin: String,
     /// Show, change nothing.
@@ -43,17 +46,31 @@ pub struct Apply<'a> {
 /// # Errors
 /// See [`Failure`]; after a [`Failure::Refused`] some changes may have been made, each whole.
 pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let name = what.file.display().to_string();
-    let wrong = |problems: Vec<super::file::Problem>| Failure::File {
-        name: name.clone(),
-        problems: problems.iter().map(ToString::to_string).collect(),
+    let (rollout, inside) = match &what.rollout {
+        Some(path) => {
+            let (read, problems) = opened(path, RolloutFile::read)?;
+            (Some(read.rollout), read.registry.map(|registry| (path, registry, problems)))
+        }
+        None => (None, None),
     };
-    let text = std::fs::read_to_string(&what.file).map_err(|why| Failure::File {
-        name: name.clone(),
-        problems: vec![format!("cannot be read: {why}")],
-    })?;
-    let folder = what.file.parent().unwrap_or(Path::new("."));
-    let (file, mut problems) = RegistryFile::read(&text, folder).map_err(wrong)?;
+    let (path, file, mut problems) = match (&what.file, inside) {
+        (Some(path), None) => {
+            let (file, problems) = opened(path, RegistryFile::read)?;
+            (path, file, problems)
+        }
+        (None, Some(inside)) => inside,
+        (Some(_), Some((path, ..))) => {
+            let why = format!("{} holds changes itself: leave out the other file", path.display());
+            return Err(Failure::Usage(why));
+        }
+        (None, None) => {
+            return Err(Failure::Usage(
+                "which changes? name a file, or put them into the rollout's".to_owned(),
+            ));
+        }
+    };
+    let name = path.display().to_string();
+    let wrong = |problems: Vec<Problem>| mistakes(&name, &problems);
     let held = secrets::read(&file, what.environment, &mut problems);
     if !problems.list.is_empty() {
         return Err(wrong(problems.list));
@@ -67,11 +84,32 @@ pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), 
         return Err(wrong(problems.list));
     }
     show(&plan, &registry, what.prune, out)?;
+    let run = Run { client, held, made: BTreeMap::new() };
+    if let Some(rollout) = rollout {
+        return run.stage(plan, rollout, what.prune, what.dry_run, &registry, out).await;
+    }
     if what.dry_run {
         writeln!(out, "dry run: nothing was changed")?;
         return Ok(());
     }
-    Run { client, held, made: BTreeMap::new() }.carry_out(plan, what.prune).await
+    run.carry_out(plan, what.prune).await
+}
+
+/// Reads a file.
+fn opened<T>(
+    path: &Path,
+    read: impl Fn(&str, &Path) -> Result<(T, Problems), Vec<Problem>>,
+) -> Result<(T, Problems), Failure> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|why| Failure::File {
+        name: name.clone(),
+        problems: vec![format!("cannot be read: {why}")],
+    })?;
+    read(&text, path.parent().unwrap_or(Path::new("."))).map_err(|problems| mistakes(&name, &problems))
+}
+
+fn mistakes(name: &str, problems: &[Problem]) -> Failure {
+    Failure::File { name: name.to_owned(), problems: problems.iter().map(ToString::to_string).collect() }
 }
 
 /// Prints what differs.
@@ -219,6 +257,14 @@ impl Run {
 
     async fn change(&mut self, step: &ChannelStep) -> Result<(), Failure> {
         let what = format!("change channel `{}`", step.wanted.name);
+        let beside = step.current.as_ref().map(|c| c.channel_id.to_string()).unwrap_or_default();
+        let ids = self.stored(step, &beside, &what).await?;
+        self.client.channels.update_channel(signed(step.update(ids))).await.map_err(refused(&what))?;
+        Ok(())
+    }
+
+    /// The ids of a step's credentials; new ones are stored without use, beside a channel that exists.
+    async fn stored(&mut self, step: &ChannelStep, beside: &str, what: &str) -> Result<Vec<i64>, Failure> {
         let mut ids = Vec::new();
         for listed in &step.credentials {
             if let Some(id) = self.known(step, listed) {
@@ -226,22 +272,21 @@ impl Run {
                 continue;
             }
             let Listed::New(name) = listed else { continue };
-            // Stored without use; the change below puts it into use together with everything else.
+            // Stored without use; the change puts it into use together with everything else.
             let request = RotateCredentialRequest {
-                channel: step.current.as_ref().map(|c| c.channel_id.to_string()).unwrap_or_default(),
+                channel: beside.to_owned(),
                 secret: self.secret(name).unwrap_or_default(),
                 request_id: uuid::Uuid::now_v7().to_string(),
                 detached: true,
                 ..RotateCredentialRequest::default()
             };
             let answer =
-                self.client.channels.rotate_credential(signed(request)).await.map_err(refused(&what))?;
+                self.client.channels.rotate_credential(signed(request)).await.map_err(refused(what))?;
             let id = answer.into_inner().credential.map(|c| c.credential_id).unwrap_or_default();
             self.made.insert(key(step, name), id);
             ids.push(id);
         }
-        self.client.channels.update_channel(signed(step.update(ids))).await.map_err(refused(&what))?;
-        Ok(())
+        Ok(ids)
     }
 
     /// The id of a credential that exists by now.

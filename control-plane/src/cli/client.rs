@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use spareline_proto::admin::v1::channel_admin_service_client::ChannelAdminServiceClient;
 use spareline_proto::admin::v1::policy_admin_service_client::PolicyAdminServiceClient;
+use spareline_proto::admin::v1::rollout_service_client::RolloutServiceClient;
 use spareline_proto::admin::v1::{ChannelView, GetChannelRequest, ListChannelsRequest, ListPoliciesRequest};
 use spareline_proto::registry::v1::{Channel, Credential, Policy};
 use tonic::transport::Endpoint;
@@ -15,10 +16,11 @@ use super::Failure;
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Both services over one connection.
+/// The services over one connection.
 pub(super) struct Client {
     pub(super) channels: ChannelAdminServiceClient<tonic::transport::Channel>,
     pub(super) policies: PolicyAdminServiceClient<tonic::transport::Channel>,
+    pub(super) rollouts: RolloutServiceClient<tonic::transport::Channel>,
 }
 
 /// The registry as it is.
@@ -50,7 +52,8 @@ impl Client {
         })?;
         Ok(Self {
             channels: ChannelAdminServiceClient::new(connection.clone()).max_decoding_message_size(64 << 20),
-            policies: PolicyAdminServiceClient::new(connection).max_decoding_message_size(64 << 20),
+            policies: PolicyAdminServiceClient::new(connection.clone()).max_decoding_message_size(64 << 20),
+            rollouts: RolloutServiceClient::new(connection).max_decoding_message_size(64 << 20),
         })
     }
 

@@ -79,8 +79,13 @@ plane refused, failed or could not be reached; 2 the file or the flags are wrong
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ApplyFlags {
-    /// The file; see deploy/examples/registry.yaml.
-    pub file: PathBuf,
+    /// The file; see deploy/examples/registry.yaml. May be left out where the rollout's file holds the changes itself.
+    #[arg(required_unless_present = "rollout")]
+    pub file: Option<PathBuf>,
+    /// Stage the changes as this file says (description, comment, stages) instead of making them at once; see
+    /// deploy/examples/canary.yaml.
+    #[arg(long, value_name = "FILE")]
+    pub rollout: Option<PathBuf>,
     /// Where the control plane serves operators.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7700")]
     pub admin: String,

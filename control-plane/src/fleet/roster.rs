@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::store::ProxyRow;
 use crate::watch::LocalSession;
-use crate::world::{GroupSet, World, Worlds};
+use crate::world::{GroupSet, Viewer, World, Worlds};
 
 /// A session not seen for so long is over.
 const SEEN_WITHIN: Duration = Duration::from_secs(35);
@@ -55,7 +55,7 @@ impl Roster {
                     connected: true,
                     replica_id: replica_id.to_owned(),
                     applied: s.applied.clone(),
-                    wanted: wanted.of(&s.groups),
+                    wanted: wanted.of(&s.groups, &s.node),
                     rejections: s.rejections.to_vec(),
                     last_seen_time: Some(timestamp(now)),
                 };
@@ -79,7 +79,7 @@ impl Roster {
                 connected,
                 replica_id: if connected { row.replica_id } else { String::new() },
                 applied: row.applied,
-                wanted: wanted.of(&groups),
+                wanted: wanted.of(&groups, &row.node),
                 rejections: row.rejections,
                 last_seen_time: Some(timestamp(row.last_seen_at)),
                 node: Some(row.node),
@@ -115,20 +115,22 @@ impl Entry {
     }
 }
 
-/// What each set of groups should serve.
+/// What each set of groups should serve, by cohort.
 struct Wanted<'a> {
     world: Option<Arc<World>>,
     worlds: &'a Worlds,
-    known: HashMap<GroupSet, dp::Position>,
+    known: HashMap<(GroupSet, Arc<[i64]>), dp::Position>,
 }
 
 impl Wanted<'_> {
-    fn of(&mut self, groups: &GroupSet) -> Option<dp::Position> {
+    fn of(&mut self, groups: &GroupSet, node: &dp::Node) -> Option<dp::Position> {
         let world = self.world.clone()?;
-        let position = self.known.entry(groups.clone()).or_insert_with(|| dp::Position {
+        let viewer = Viewer { groups, proxy_id: &node.proxy_id, labels: &node.labels };
+        let key = (groups.clone(), world.cohort(&node.proxy_id, &node.labels));
+        let position = self.known.entry(key).or_insert_with(|| dp::Position {
             epoch: world.epoch.to_string(),
             revision: world.revision.0,
-            digest: self.worlds.narrowed(groups, &world).digest(),
+            digest: self.worlds.view(&viewer, &world).digest(),
         });
         Some(position.clone())
     }

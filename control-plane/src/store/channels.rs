@@ -69,7 +69,7 @@ pub(super) fn host(base_url: &str) -> Result<String> {
 }
 
 /// The spec alone: what is compared and stored.
-fn bare(spec: &pb::Channel) -> pb::Channel {
+pub(super) fn bare(spec: &pb::Channel) -> pb::Channel {
     pb::Channel { channel_id: 0, spec_revision: 0, etag: String::new(), ..spec.clone() }
 }
 
@@ -126,7 +126,7 @@ impl Tx {
                 detail,
             );
         }
-        self.store_spec(channel_id, &spec).await?;
+        self.store_spec(channel_id, &spec, self.revision).await?;
         let detail = json!({ "name": spec.name, "spec": proto_json::to_json(&spec)? });
         self.event("channel.created", Item::Channel(channel_id), vec![channel_id], detail);
         let revision = self.revision;
@@ -152,29 +152,36 @@ impl Tx {
             self.check_name(&next.name, id).await?;
         }
         self.check_listed(id, &next.credential_ids, &next.provider, &host).await?;
+        self.check_channel_free(id, &old.name).await?;
         let stored = self.replace_spec(&old, next, json!({})).await?;
+        self.settle(&old, &stored).await?;
+        Ok(stored)
+    }
 
+    /// Clears what machines decided about what a changed spec no longer is.
+    pub(super) async fn settle(&mut self, old: &pb::Channel, stored: &pb::Channel) -> Result<()> {
+        let id = stored.channel_id;
         let moved = old.provider != stored.provider
             || old.base_url != stored.base_url
             || old.endpoints != stored.endpoints
             || old.options != stored.options;
         if moved {
-            self.clear_beneath(&stored, "the channel's endpoint was changed").await?;
+            self.clear_beneath(stored, "the channel's endpoint was changed").await?;
             self.clear_own(id, "the channel's endpoint was changed").await?;
         }
-        let (before, after) = (upstream_models(&old), upstream_models(&stored));
+        let (before, after) = (upstream_models(old), upstream_models(stored));
         let per_model_endpoints = |spec: &pb::Channel, model: &str| {
             spec.models.iter().find(|m| m.model == model).map(|m| m.endpoints.clone())
         };
         for (model, upstream) in &after {
             let renamed = before.get(model).is_some_and(|was| was != upstream)
                 || (before.contains_key(model)
-                    && per_model_endpoints(&old, model) != per_model_endpoints(&stored, model));
+                    && per_model_endpoints(old, model) != per_model_endpoints(stored, model));
             if renamed {
                 self.clear_ability(id, model, "the model's upstream name was changed").await?;
             }
         }
-        Ok(stored)
+        Ok(())
     }
 
     /// Removes a channel; its credentials that no other channel lists are retired. Its name is free again.
@@ -185,9 +192,12 @@ impl Tx {
         let old = self.channel(key).await?;
         check_etag(&old, etag)?;
         let id = old.channel_id;
+        self.check_channel_free(id, &old.name).await?;
         let orphans: Vec<i64> = sqlx::query_scalar(
             "SELECT credential_id FROM channel_credentials a WHERE channel_id = $1 AND NOT EXISTS \
-             (SELECT 1 FROM channel_credentials b WHERE b.credential_id = a.credential_id AND b.channel_id <> $1)",
+             (SELECT 1 FROM channel_credentials b WHERE b.credential_id = a.credential_id AND b.channel_id <> $1) \
+             AND NOT EXISTS (SELECT 1 FROM rollout_changes r JOIN channel_specs s USING (channel_id, spec_revision) \
+               WHERE r.active AND s.spec->'credential_ids' @> to_jsonb(a.credential_id))",
         )
         .bind(id)
         .fetch_all(self.conn())
@@ -214,11 +224,22 @@ impl Tx {
         &mut self,
         old: &pb::Channel,
         next: pb::Channel,
+        detail: Value,
+    ) -> Result<pb::Channel> {
+        self.replace_spec_at(old, next, detail, self.revision).await
+    }
+
+    /// The same under a spec revision that the content already has.
+    pub(super) async fn replace_spec_at(
+        &mut self,
+        old: &pb::Channel,
+        next: pb::Channel,
         mut detail: Value,
+        revision: i64,
     ) -> Result<pb::Channel> {
         let id = old.channel_id;
         let next = bare(&next);
-        self.store_spec(id, &next).await?;
+        self.store_spec(id, &next, revision).await?;
         for gone in old.models.iter().filter(|m| !next.models.iter().any(|n| n.model == m.model)) {
             self.remove_ability_statuses(id, Some(&gone.model), None).await?;
         }
@@ -231,23 +252,17 @@ impl Tx {
             map.insert("spec".into(), proto_json::to_json(&next)?);
         }
         self.event("channel.updated", Item::Channel(id), vec![id], detail);
-        let revision = self.revision;
         Ok(pb::Channel { channel_id: id, spec_revision: revision, etag: revision.to_string(), ..next })
     }
 
     /// Writes the spec row, the columns and the projections of one channel.
-    async fn store_spec(&mut self, channel_id: i64, spec: &pb::Channel) -> Result<()> {
-        let (revision, actor) = (self.revision, self.actor.clone());
-        sqlx::query(
-            "INSERT INTO channel_specs (channel_id, spec_revision, spec, author) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (channel_id, spec_revision) DO UPDATE SET spec = excluded.spec",
-        )
-        .bind(channel_id)
-        .bind(revision)
-        .bind(proto_json::to_json(spec)?)
-        .bind(&actor)
-        .execute(self.conn())
-        .await?;
+    pub(super) async fn store_spec(
+        &mut self,
+        channel_id: i64,
+        spec: &pb::Channel,
+        revision: i64,
+    ) -> Result<()> {
+        self.keep_spec(channel_id, spec, revision).await?;
         sqlx::query(
             "UPDATE channels SET name = $2, provider = $3, base_url = $4, host = $5, groups = $6, auto_disable = $7, \
              spec_revision = $8 WHERE channel_id = $1",
@@ -277,9 +292,31 @@ impl Tx {
         self.expand(channel_id, spec).await
     }
 
-    async fn check_name(&mut self, name: &str, own: i64) -> Result<()> {
+    /// Writes a spec's row alone: of the baseline, or a candidate.
+    pub(super) async fn keep_spec(
+        &mut self,
+        channel_id: i64,
+        spec: &pb::Channel,
+        revision: i64,
+    ) -> Result<()> {
+        let actor = self.actor.clone();
+        sqlx::query(
+            "INSERT INTO channel_specs (channel_id, spec_revision, spec, author) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (channel_id, spec_revision) DO UPDATE SET spec = excluded.spec",
+        )
+        .bind(channel_id)
+        .bind(revision)
+        .bind(proto_json::to_json(spec)?)
+        .bind(&actor)
+        .execute(self.conn())
+        .await?;
+        Ok(())
+    }
+
+    pub(super) async fn check_name(&mut self, name: &str, own: i64) -> Result<()> {
         let taken: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM channels WHERE name = $1 AND deleted_at IS NULL AND channel_id <> $2)",
+            "SELECT EXISTS (SELECT 1 FROM channels WHERE name = $1 AND deleted_at IS NULL AND channel_id <> $2) \
+             OR EXISTS (SELECT 1 FROM rollout_changes WHERE name = $1 AND active AND item = 'channel' AND channel_id <> $2)",
         )
         .bind(name)
         .bind(own)
@@ -289,7 +326,13 @@ impl Tx {
     }
 
     /// Listed credentials must be live, listed once, and of the provider and host of the other channels that list them.
-    async fn check_listed(&mut self, own: i64, ids: &[i64], provider: &str, host: &str) -> Result<()> {
+    pub(super) async fn check_listed(
+        &mut self,
+        own: i64,
+        ids: &[i64],
+        provider: &str,
+        host: &str,
+    ) -> Result<()> {
         let mut problems = Vec::new();
         let live: Vec<i64> = sqlx::query_scalar(
             "SELECT credential_id FROM credentials WHERE credential_id = ANY($1) AND retired_revision IS NULL",
@@ -329,7 +372,7 @@ impl Tx {
     }
 }
 
-fn check_etag(old: &pb::Channel, etag: &str) -> Result<()> {
+pub(super) fn check_etag(old: &pb::Channel, etag: &str) -> Result<()> {
     if etag.is_empty() || etag == old.etag {
         return Ok(());
     }

@@ -23,6 +23,7 @@ impl Tx {
     /// `NotFound`; `AlreadyExists` when the channel lists a credential with this secret.
     pub async fn add_credential(&mut self, channel: &ChannelKey, secret: &str) -> Result<NewCredential> {
         let old = self.channel(channel).await?;
+        self.check_channel_free(old.channel_id, &old.name).await?;
         secrets::check("secret", secret)?;
         let hash = self.key.secret_hash(secret)?;
         let equal: Option<i64> = sqlx::query_scalar(
@@ -132,6 +133,7 @@ impl Tx {
         for id in &replaced {
             self.wipe(*id, channels.clone(), json!({ "replaced_by": new })).await?;
         }
+        self.rebase_candidates(&replaced, Some(new)).await?;
         Ok(NewCredential { credential, channels })
     }
 
@@ -161,7 +163,8 @@ impl Tx {
                 self.disable(&Subject::Channel(ChannelId(*id)), "its last credential was retired").await?;
             }
         }
-        self.wipe(credential.0, channels, json!({ "comment": comment })).await
+        self.wipe(credential.0, channels, json!({ "comment": comment })).await?;
+        self.rebase_candidates(&[credential.0], None).await
     }
 
     /// Stores a secret as a new credential.

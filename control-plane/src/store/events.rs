@@ -24,6 +24,8 @@ pub(super) enum Item {
     Credential(i64),
     Status(Subject),
     Policy(String),
+    /// A rollout: followers read all that last, whenever anything happens.
+    Rollout,
     /// Nothing changed: an alert. What it is about.
     None(Subject),
 }
@@ -46,6 +48,7 @@ impl Item {
             Item::Credential(id) => ("credential", Key { kind: "credential", id: *id, ..none() }, ""),
             Item::Status(subject) => ("status", Key::from(subject), ""),
             Item::Policy(group) => ("policy", none(), group),
+            Item::Rollout => ("", none(), ""),
             Item::None(subject) => ("", Key::from(subject), ""),
         }
     }

@@ -10,9 +10,12 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::facts::Book;
+use super::rollouts::Candidates;
 use super::rows::{self, Key};
 use super::{Result, Store, Tx};
 use crate::decide::{Known, Pending, State, Status};
+use crate::rollout::blame::Seen;
+use crate::world::announce::describe;
 
 /// A proxy's count older than this says nothing about now.
 const RECENT_SECONDS: f64 = 600.0;
@@ -85,12 +88,19 @@ impl Store {
         let subjects: Vec<Subject> = tallies.keys().map(|(subject, _)| subject.clone()).collect();
         let book = Book::read(&mut conn, &subjects).await?;
         let counted = book.epoch == batch.epoch;
-        tallies.retain(|(subject, _), (_, _, _, observed)| {
-            let of_ours = (book.fence(subject)..=book.head).contains(observed);
-            counted && book.known(subject) == Known::Live && of_ours
-        });
-        let counts = count(&mut conn, &batch.proxy_id.replace('\0', ""), &tallies, &book).await?;
+        let specs = tallies.keys().map(|(_, spec)| *spec);
+        let candidates = Candidates::read(&mut conn, specs, &subjects).await?;
+        tallies.retain(|(subject, _), (_, _, _, observed)| counted && (book.fence(subject)..=book.head).contains(observed));
+        // What a candidate could have caused is counted for its rollout, and says nothing of the baseline.
+        let blamed = |(subject, spec): &(Subject, i64)| candidates.blamed(*spec, subject, Seen::Failures);
+        let (staged, mut tallies): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            tallies.into_iter().partition(|(key, _)| blamed(key).is_some());
+        tallies.retain(|(subject, _), _| book.known(subject) == Known::Live);
+        let proxy = batch.proxy_id.replace('\0', "");
+        let counts = count(&mut conn, &proxy, &tallies, &book).await?;
+        let under = count(&mut conn, &proxy, &staged, &book).await?;
         conn.commit().await?;
+        self.charge_failures(&proxy, &staged, &under, &book, &candidates).await?;
 
         let asked: Vec<(Subject, Wish)> = counts
             .into_iter()
@@ -111,6 +121,42 @@ impl Store {
         }
         self.end(tx).await?;
         Ok(HealthResult { probe_now, repeated: false })
+    }
+}
+
+impl Store {
+    /// Pauses the rollouts under whose candidates something failed too often in a row.
+    async fn charge_failures(
+        &self,
+        proxy: &str,
+        staged: &BTreeMap<(Subject, i64), Tally>,
+        counts: &[(Subject, i64)],
+        book: &Book,
+        candidates: &Candidates,
+    ) -> Result<()> {
+        let over = |subject: &Subject| {
+            let found = counts.iter().find(|(counted, _)| counted == subject);
+            found.map(|(_, n)| *n).filter(|n| *n >= i64::from(book.rules.unhealthy_after))
+        };
+        for (subject, spec) in staged.keys() {
+            let Some((row, blamed)) = over(subject).zip(candidates.blamed(*spec, subject, Seen::Failures))
+            else {
+                continue;
+            };
+            if blamed.active.is_empty() {
+                continue;
+            }
+            let why =
+                format!("{row} failures in a row under its candidate: {}, says {proxy}", describe(subject));
+            let mut tx = self.begin(&format!("proxy:{proxy}")).await?;
+            let specs = std::iter::once(*spec);
+            let now = Candidates::read(tx.conn(), specs, std::slice::from_ref(subject)).await?;
+            if let Some(blamed) = now.blamed(*spec, subject, Seen::Failures) {
+                tx.charge(&blamed, &why).await?;
+            }
+            self.end(tx).await?;
+        }
+        Ok(())
     }
 }
 

@@ -19,6 +19,9 @@ impl Named for pb::Channel {
 impl Named for pb::Policy {
     const NAME: &'static str = "spareline.registry.v1.Policy";
 }
+impl Named for spareline_proto::admin::v1::Stage {
+    const NAME: &'static str = "spareline.admin.v1.Stage";
+}
 impl Named for pb::Evidence {
     const NAME: &'static str = "spareline.registry.v1.Evidence";
 }

@@ -11,6 +11,7 @@ use super::events::Item;
 use super::policies::{self, PolicyRow};
 use super::rows::{self, Key, StatusRow, status_columns};
 use super::{Result, Store, StoreError};
+use crate::rollout::Overlay;
 
 /// Where the registry's history stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Snapshot {
     pub statuses: Vec<pb::Status>,
     /// All policies.
     pub policies: Vec<pb::Policy>,
+    /// The rollouts that last, by id.
+    pub rollouts: Vec<Overlay>,
 }
 
 /// What changed between two revisions: current contents, each item once.
@@ -51,6 +54,8 @@ pub struct ChangeSet {
     pub policies: Vec<pb::Policy>,
     /// Gone.
     pub removed: Vec<dp::ItemRef>,
+    /// All rollouts that last now, by id.
+    pub rollouts: Vec<Overlay>,
 }
 
 /// The answer to "what happened since".
@@ -88,6 +93,7 @@ impl Store {
             credentials: read_credentials(&mut tx, None).await?,
             statuses: read_statuses(&mut tx, None).await?,
             policies: read_policies(&mut tx, None).await?,
+            rollouts: super::rollouts::overlays(&mut tx).await?,
         };
         tx.commit().await?;
         Ok(snapshot)
@@ -128,7 +134,9 @@ impl Store {
         let mut tx = self.begin(actor).await?;
         tx.revision += AHEAD;
         let (epoch, revision) = (Uuid::new_v4(), tx.revision);
-        for sequence in ["channels_channel_id_seq", "credentials_credential_id_seq"] {
+        for sequence in
+            ["channels_channel_id_seq", "credentials_credential_id_seq", "rollouts_rollout_id_seq"]
+        {
             sqlx::query("SELECT setval($1::regclass, (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE sequencename = $1) + $2)")
                 .bind(sequence)
                 .bind(AHEAD)
@@ -203,7 +211,9 @@ async fn changed(conn: &mut PgConnection, head: Head, touched: Vec<Touched>) -> 
     for group in groups.into_iter().filter(|g| !policies.iter().any(|p| p.group == *g)) {
         gone(Kind::PolicyGroup(group));
     }
-    Ok(ChangeSet { head, channels, credentials, statuses, policies, removed })
+    // Few, and usually none: read whole.
+    let rollouts = super::rollouts::overlays(conn).await?;
+    Ok(ChangeSet { head, channels, credentials, statuses, policies, removed, rollouts })
 }
 
 async fn read_channels(conn: &mut PgConnection, ids: Option<&[i64]>) -> Result<Vec<pb::Channel>> {

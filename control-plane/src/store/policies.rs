@@ -30,7 +30,7 @@ pub(super) async fn rules(conn: &mut PgConnection) -> Result<FleetRules> {
     Ok(FleetRules::of(find(conn, "").await?.as_ref()))
 }
 
-fn bare(policy: &pb::Policy) -> pb::Policy {
+pub(super) fn bare(policy: &pb::Policy) -> pb::Policy {
     pb::Policy { revision: 0, etag: String::new(), ..policy.clone() }
 }
 
@@ -56,7 +56,12 @@ impl Tx {
         if let Some(old) = old.filter(|o| bare(o) == next) {
             return Ok(old);
         }
-        let revision = self.revision;
+        self.check_policy_free(&next.group).await?;
+        self.store_policy(next, self.revision).await
+    }
+
+    /// Writes a policy's row under a revision, and its event.
+    pub(super) async fn store_policy(&mut self, next: pb::Policy, revision: i64) -> Result<pb::Policy> {
         let spec = proto_json::to_json(&next)?;
         sqlx::query(
             "INSERT INTO policies (group_name, spec, revision) VALUES ($1, $2, $3) \
@@ -79,6 +84,7 @@ impl Tx {
         if group.is_empty() {
             return Err(StoreError::Precondition("the global policy can only be changed".into()));
         }
+        self.check_policy_free(group).await?;
         let gone = sqlx::query("DELETE FROM policies WHERE group_name = $1")
             .bind(group)
             .execute(self.conn())
@@ -91,7 +97,7 @@ impl Tx {
     }
 }
 
-fn named(group: &str) -> String {
+pub(super) fn named(group: &str) -> String {
     if group.is_empty() { "the global policy".into() } else { format!("the policy of group {group:?}") }
 }
 

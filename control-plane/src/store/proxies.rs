@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prost::Message;
 use spareline_proto::dataplane::v1 as dp;
+use sqlx::PgConnection;
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -115,11 +116,7 @@ impl Store {
     /// # Errors
     /// `Unavailable`.
     pub async fn proxies(&self) -> Result<(Vec<ProxyRow>, OffsetDateTime)> {
-        let rows: Vec<Row> = sqlx::query_as("SELECT * FROM proxies ORDER BY proxy_id COLLATE \"C\"")
-            .fetch_all(&self.reports)
-            .await?;
-        let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.reports).await?;
-        Ok((rows.into_iter().map(Row::read).collect::<Result<_>>()?, now))
+        read(&mut *self.reports.acquire().await?).await
     }
 
     /// Forgets proxies not seen for so long.
@@ -135,6 +132,14 @@ impl Store {
         .await?;
         Ok(gone.rows_affected())
     }
+}
+
+/// All proxies, by id, and the database's clock.
+pub(super) async fn read(conn: &mut PgConnection) -> Result<(Vec<ProxyRow>, OffsetDateTime)> {
+    let rows: Vec<Row> =
+        sqlx::query_as("SELECT * FROM proxies ORDER BY proxy_id COLLATE \"C\"").fetch_all(&mut *conn).await?;
+    let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(conn).await?;
+    Ok((rows.into_iter().map(Row::read).collect::<Result<_>>()?, now))
 }
 
 /// A row as JSON, for one statement over many.

@@ -50,6 +50,8 @@ pub struct Tx {
     /// Channels whose abilities have to be projected anew.
     pub(super) touched: BTreeSet<i64>,
     dry: bool,
+    /// Events of an earlier revision of this transaction were written already.
+    recorded: bool,
 }
 
 impl Tx {
@@ -82,6 +84,17 @@ impl Tx {
         &mut self.inner
     }
 
+    /// Goes on under one more revision, so that two contents of one item get two versions. Something must have happened under
+    /// the one before, and has to under this one: revisions stay free of gaps.
+    pub(super) async fn next_revision(&mut self) -> Result<()> {
+        if !self.events.is_empty() {
+            self.record().await?;
+            self.recorded = true;
+            self.revision += 1;
+        }
+        Ok(())
+    }
+
     /// Projects, bumps, records, commits. Nothing recorded: no revision.
     async fn finish(mut self) -> Result<(i64, bool)> {
         if self.dry {
@@ -90,7 +103,7 @@ impl Tx {
             return Ok((head, false));
         }
         self.project().await?;
-        let changed = !self.events.is_empty();
+        let changed = self.recorded || !self.events.is_empty();
         if changed {
             sqlx::query("UPDATE registry_head SET revision = $1")
                 .bind(self.revision)
@@ -184,6 +197,7 @@ impl Store {
             events: Vec::new(),
             touched: BTreeSet::new(),
             dry: false,
+            recorded: false,
         })
     }
 

@@ -11,9 +11,12 @@ use uuid::Uuid;
 
 use super::events::Item;
 use super::facts::{self, Book};
+use super::rollouts::Candidates;
 use super::rows::{self, Key};
 use super::{Result, Store, Tx, json as proto_json};
 use crate::decide::{self, Budget, Decision, Disposition, VerdictInput};
+use crate::rollout::blame::Seen;
+use crate::world::announce::describe;
 
 /// What became of a batch of verdicts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +47,30 @@ struct Answer {
     fence: i64,
 }
 
+impl Answer {
+    /// It counts against a rollout, and touches no status.
+    fn rollout() -> Self {
+        Self { disposition: Disposition::Rollout, status_revision: 0, fence: 0 }
+    }
+}
+
+impl Open<'_> {
+    /// The rollouts whose candidate could have caused it; none for what would be stale anyway.
+    fn blamed(&self, candidates: &Candidates, book: &Book) -> Option<super::rollouts::Blamed> {
+        let ours = self.batch.epoch == book.epoch && self.input.observed_revision <= book.head;
+        let cause = self.input.cause.filter(|_| ours)?;
+        candidates.blamed(self.verdict.spec_revision, &self.subject, Seen::Verdict(cause))
+    }
+
+    /// Why the rollout stops, in one line.
+    fn charge(&self) -> String {
+        let cause = self.input.cause.unwrap_or(Cause::Unhealthy);
+        let reason = decide::reason_of(self.input.evidence.as_ref(), cause);
+        let (subject, proxy) = (describe(&self.subject), plain(&self.batch.proxy_id));
+        format!("a verdict under its candidate: {subject} is {}, says {proxy} ({reason})", cause.as_str())
+    }
+}
+
 type Answers = HashMap<Uuid, (Disposition, i64)>;
 
 impl Store {
@@ -72,9 +99,19 @@ impl Store {
         // Without the lock: most verdicts of a storm repeat what is known.
         let subjects: Vec<Subject> = open.iter().map(|o| o.subject.clone()).collect();
         let book = Book::read(&mut conn, &subjects).await?;
+        let specs = open.iter().map(|o| o.verdict.spec_revision);
+        let candidates = Candidates::read(&mut conn, specs, &subjects).await?;
         let unlimited = Budget { out: 0, allowed: u64::MAX };
         let (mut changing, mut settled) = (Vec::new(), Vec::new());
         for one in open {
+            if let Some(blamed) = one.blamed(&candidates, &book) {
+                if blamed.active.is_empty() {
+                    settled.push((one, Answer::rollout()));
+                } else {
+                    changing.push(one);
+                }
+                continue;
+            }
             let facts = book.facts(&one.subject, (&one.batch.epoch, one.input.observed_revision), unlimited);
             let decision = decide::verdict(&one.input, &facts, &book.rules, book.now, jitter());
             if decision.changes() {
@@ -119,6 +156,8 @@ impl Store {
         answers.extend(known(tx.conn(), &ids).await?);
         let subjects: Vec<Subject> = changing.iter().map(|o| o.subject.clone()).collect();
         let mut book = Book::read(tx.conn(), &subjects).await?;
+        let specs = changing.iter().map(|o| o.verdict.spec_revision);
+        let candidates = Candidates::read(tx.conn(), specs, &subjects).await?;
         book.now = tx.now;
         let mut budget = facts::budget(tx.conn(), &book.rules).await?;
         let mut settled = Vec::new();
@@ -127,6 +166,11 @@ impl Store {
                 continue; // the same batch came twice at once
             }
             tx.actor.clone_from(&one.input.actor);
+            if let Some(blamed) = one.blamed(&candidates, &book) {
+                tx.charge(&blamed, &one.charge()).await?;
+                settled.push((one, Answer::rollout()));
+                continue;
+            }
             let facts = book.facts(&one.subject, (&one.batch.epoch, one.input.observed_revision), budget);
             let decision = decide::verdict(&one.input, &facts, &book.rules, tx.now, jitter());
             let fence = book.fence(&one.subject);

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::session::{Open, Received, ServerSession, Target};
 use super::{Guard, Inner};
 use crate::refuse::refused;
-use crate::world::{GroupSet, World};
+use crate::world::{GroupSet, Viewer, World};
 
 /// How long a client may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ async fn serve(
     let opened = Instant::now();
     let mut edge = Edge {
         inner,
-        target: target(inner, &groups, &world),
+        target: target(inner, &node, &groups, &world),
         worlds: inner.worlds.subscribe(),
         groups,
         session,
@@ -135,11 +135,13 @@ async fn open(
     let Ok(Some(mut world)) = ready else {
         return Err(Status::unavailable("this replica has not loaded the registry yet"));
     };
-    let groups = GroupSet::new(hello.node.as_ref().map_or(&[], |node| &node.groups));
+    let node = hello.node.clone().unwrap_or_default();
+    let node = &node;
+    let groups = GroupSet::new(&node.groups);
     let session_id = Uuid::now_v7();
     let mut waited = false;
     loop {
-        let target = target(inner, &groups, &world);
+        let target = target(inner, node, &groups, &world);
         let now = inner.started.elapsed();
         let id = session_id.to_string();
         // The generator is a thread's: it must be gone before the next await.
@@ -181,11 +183,12 @@ async fn catch_up(inner: &Inner, world: &World, held: i64) -> Result<Arc<World>,
     world.ok_or_else(|| Status::unavailable("this replica is behind: try again"))
 }
 
-fn target(inner: &Inner, groups: &GroupSet, world: &World) -> Target {
+fn target(inner: &Inner, node: &dp::Node, groups: &GroupSet, world: &World) -> Target {
+    let viewer = Viewer { groups, proxy_id: &node.proxy_id, labels: &node.labels };
     Target {
         epoch: world.epoch.clone(),
         revision: world.revision,
-        items: inner.worlds.narrowed(groups, world),
+        items: inner.worlds.view(&viewer, world),
         allow_empty: world.had_channels,
     }
 }
@@ -240,7 +243,7 @@ impl Edge<'_> {
                     }
                     let world = self.worlds.borrow_and_update().clone();
                     if let Some(world) = world {
-                        self.target = target(self.inner, &self.groups, &world);
+                        self.target = target(self.inner, self.session.node(), &self.groups, &world);
                     }
                     eager = true;
                 }

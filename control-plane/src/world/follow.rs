@@ -128,6 +128,7 @@ impl Follower {
     async fn load(&mut self, snapshot: Snapshot) -> Result<(), StoreError> {
         let head = snapshot.head;
         let emptied = snapshot.channels.is_empty() && self.emptied().await?;
+        let rollouts = snapshot.rollouts.clone().into();
         let mut world = match &self.world {
             Some((old, world)) if old.epoch == head.epoch => {
                 world.with(Revision(head.revision), items_of(snapshot))
@@ -135,6 +136,7 @@ impl Follower {
             _ => World::new(head.epoch.to_string().into(), Revision(head.revision), items_of(snapshot)),
         };
         world.had_channels |= emptied;
+        world.rollouts = rollouts;
         tracing::info!(
             event = "world_loaded",
             epoch = %world.epoch,
@@ -166,7 +168,11 @@ impl Follower {
         for item in policies.chain(credentials).chain(channels).chain(statuses) {
             items.insert(item);
         }
-        self.publish(changes.head, world.with(Revision(changes.head.revision), items));
+        let mut next = world.with(Revision(changes.head.revision), items);
+        if *next.rollouts != *changes.rollouts {
+            next.rollouts = changes.rollouts.clone().into();
+        }
+        self.publish(changes.head, next);
     }
 
     fn publish(&mut self, head: Head, world: World) {

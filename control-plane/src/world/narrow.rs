@@ -1,4 +1,4 @@
-//! What each set of groups may see, computed once for all sessions that ask.
+//! What each set of groups may see, and each cohort, computed once for all sessions that ask.
 //!
 //! A set that is followed from world to world costs what changed; the parts of two worlds share what did not, so a
 //! session's difference is cheap too. A set that nobody holds any more is forgotten.
@@ -18,8 +18,11 @@ pub struct GroupSet(Arc<[String]>);
 /// The parts in use.
 #[derive(Debug, Default)]
 pub struct Narrow {
-    parts: Mutex<BTreeMap<GroupSet, Arc<Mutex<Option<Part>>>>>,
+    parts: Mutex<BTreeMap<Key, Arc<Mutex<Option<Part>>>>>,
 }
+
+/// Groups, and the rollouts seen.
+type Key = (GroupSet, Arc<[i64]>);
 
 #[derive(Debug)]
 struct Part {
@@ -48,16 +51,23 @@ impl GroupSet {
 // === impl Narrow ===
 
 impl Narrow {
-    /// The part of a world. Older worlds than the last one asked for are narrowed from scratch and not kept.
-    pub(super) fn of(&self, groups: &GroupSet, world: &World) -> Items {
+    /// The part of a world as a cohort sees it. Older worlds than the last one asked for are narrowed from scratch and not kept.
+    pub(super) fn of(&self, groups: &GroupSet, cohort: &Arc<[i64]>, world: &World) -> Items {
         let slot = {
             let mut parts = locked(&self.parts);
-            match parts.get(groups) {
+            let key = (groups.clone(), cohort.clone());
+            match parts.get(&key) {
                 Some(slot) => slot.clone(),
                 None => {
-                    // Ours and one in the map are gone with the last session that holds the set.
-                    parts.retain(|set, _| Arc::strong_count(&set.0) > 1);
-                    parts.entry(groups.clone()).or_default().clone()
+                    // A baseline's set is gone with the last session that holds it: ours and one in the map. A cohort's
+                    // part, which holds a set of its own, is gone with a rollout.
+                    let lasts = |id: &i64| world.rollouts.iter().any(|r| r.rollout_id == *id);
+                    parts.retain(|(set, cohort), _| match cohort.is_empty() {
+                        true => Arc::strong_count(&set.0) > 1,
+                        false => cohort.iter().all(lasts),
+                    });
+                    let own = if cohort.is_empty() { groups.clone() } else { GroupSet::new(groups.groups()) };
+                    parts.entry((own, cohort.clone())).or_default().clone()
                 }
             }
         };
@@ -67,11 +77,11 @@ impl Narrow {
                 return part.narrowed.items().clone();
             }
             Some(part) if part.epoch == world.epoch && part.revision > world.revision => {
-                return world.items.for_groups(groups.groups());
+                return world.seen_by(cohort).for_groups(groups.groups());
             }
-            Some(part) if part.epoch == world.epoch => part.narrowed.follow(&world.items),
+            Some(part) if part.epoch == world.epoch => part.narrowed.follow(&world.seen_by(cohort)),
             // Versions mean nothing across epochs.
-            _ => Narrowed::new(&world.items, groups.groups()),
+            _ => Narrowed::new(&world.seen_by(cohort), groups.groups()),
         };
         let items = next.items().clone();
         *slot = Some(Part { epoch: world.epoch.clone(), revision: world.revision, narrowed: next });

@@ -1,5 +1,5 @@
 //! The registry file: credentials by name, channels that list them, policies. `apply` makes a registry match it, a
-//! proxy without a control plane serves from it.
+//! proxy without a control plane serves from it. A rollout file says how its changes are to be staged.
 //!
 //! It holds no secret, only where each one is found: reading those is the caller's. Everything that is wrong is reported
 //! at once, with its line.
@@ -11,6 +11,7 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use spareline_proto::admin::v1::Rollout;
 use spareline_proto::registry::v1::{Channel, Policy};
 
 use crate::convert::{self, Violation};
@@ -22,6 +23,33 @@ pub use yaml::{Problem, Problems, duration_text};
 pub const CHANNEL_HIDDEN: &[&str] = &["channel_id", "credential_ids", "spec_revision", "etag"];
 /// Fields of a policy that a file does not set.
 pub const POLICY_HIDDEN: &[&str] = &["revision", "etag"];
+
+/// Fields of a rollout that a file does not set: the changes are what differs.
+const ROLLOUT_HIDDEN: &[&str] = &[
+    "rollout_id",
+    "changes",
+    "current_stage",
+    "state",
+    "why",
+    "stage_start_time",
+    "counts",
+    "etag",
+    "author",
+    "create_time",
+    "end_time",
+    "waiting_for",
+];
+/// What a file says of the registry.
+const REGISTRY: &[&str] = &["channels", "credentials", "policies"];
+
+/// How a file's changes are to be staged.
+#[derive(Debug, Default)]
+pub struct RolloutFile {
+    /// Description, comment and stages.
+    pub rollout: Rollout,
+    /// The same file says of the registry; `None`: nothing.
+    pub registry: Option<RegistryFile>,
+}
 
 /// What a file says.
 #[derive(Debug, Default)]
@@ -72,6 +100,11 @@ impl RegistryFile {
     /// Everything that is wrong, in the order of the lines.
     pub fn read(text: &str, folder: &Path) -> Result<(Self, Problems), Vec<Problem>> {
         let root = yaml::parse(text).map_err(|problem| vec![problem])?;
+        Self::of(&root, folder, &[])
+    }
+
+    /// Reads a document, but for keys that somebody else reads.
+    fn of(root: &Located, folder: &Path, others: &[&str]) -> Result<(Self, Problems), Vec<Problem>> {
         let mut problems = Problems::default();
         let mut file = Self::default();
         match &root.value {
@@ -81,6 +114,7 @@ impl RegistryFile {
                         "credentials" => file.credentials = credentials(value, folder, &mut problems),
                         "channels" => file.channels = items(value, "channels", &mut problems, channel),
                         "policies" => file.policies = items(value, "policies", &mut problems, policy),
+                        other if others.contains(&other) => {}
                         other => problems.at(
                             key,
                             other,
@@ -91,7 +125,7 @@ impl RegistryFile {
             }
             Node::Null => {}
             other => {
-                problems.at(&root, "", format!("a registry file must be a mapping, not {}", other.kind()))
+                problems.at(root, "", format!("a registry file must be a mapping, not {}", other.kind()))
             }
         }
         file.check(&mut problems);
@@ -150,6 +184,51 @@ fn violations_of_channel(channel: &Channel) -> Vec<Violation> {
     channel.channel_id = 1;
     channel.spec_revision = 1;
     convert::channel(&channel).err().unwrap_or_default()
+}
+
+impl RolloutFile {
+    /// Reads the text of a rollout file: `description`, `comment`, `stages`, and what a registry file holds.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the lines.
+    pub fn read(text: &str, folder: &Path) -> Result<(Self, Problems), Vec<Problem>> {
+        let root = yaml::parse(text).map_err(|problem| vec![problem])?;
+        let mut problems = Problems::default();
+        let mut file = Self::default();
+        let extra = Extra { hidden: ROLLOUT_HIDDEN, own: REGISTRY };
+        if let Ok(described) = reflect::descriptor::<Rollout>() {
+            let tree = yaml::message(&root, &described, "", extra, &mut problems);
+            file.rollout = reflect::from_tree(&tree).unwrap_or_default();
+        }
+        if file.rollout.stages.is_empty() && problems.list.is_empty() {
+            problems.at(
+                &root,
+                "stages",
+                "is required: how the changes spread, such as [{percent: 10}, {percent: 100}]",
+            );
+        }
+        let mine = ["description", "comment", "stages"];
+        let registry = RegistryFile::of(&root, folder, &mine);
+        if REGISTRY.iter().any(|key| entry(&root, key).is_some()) {
+            let (registry, more) = match registry {
+                Ok(read) => read,
+                Err(more) => {
+                    problems.list.extend(
+                        more.into_iter().filter(|p| REGISTRY.iter().any(|key| p.path.starts_with(key))),
+                    );
+                    (RegistryFile::default(), Problems::default())
+                }
+            };
+            file.registry = Some(registry);
+            problems.take_places(more);
+        }
+        if problems.list.is_empty() {
+            return Ok((file, problems));
+        }
+        problems.list.sort();
+        problems.list.dedup();
+        Err(problems.list)
+    }
 }
 
 fn items<T>(

@@ -19,6 +19,10 @@ impl Named for spareline_proto::registry::v1::Policy {
     const NAME: &'static str = "spareline.registry.v1.Policy";
 }
 
+impl Named for spareline_proto::admin::v1::Rollout {
+    const NAME: &'static str = "spareline.admin.v1.Rollout";
+}
+
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(spareline_proto::DESCRIPTORS).ok());
 

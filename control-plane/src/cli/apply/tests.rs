@@ -51,12 +51,14 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let (admin, _) = admin().await;
+        let rollouts = crate::admin::Rollouts::new(admin.store_for_tests(), Default::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(
             Server::builder()
                 .add_service(ChannelAdminServiceServer::new(admin.clone()))
                 .add_service(PolicyAdminServiceServer::new(admin))
+                .add_service(rollouts.into_server())
                 .serve_with_incoming(TcpIncoming::from(listener)),
         );
         let folder = tempfile::tempdir().unwrap();
@@ -70,7 +72,14 @@ impl Bench {
         std::fs::write(&file, text).unwrap();
         let environment = |name: &str| self.environment.lock().unwrap().get(name).cloned();
         let mut out = Vec::new();
-        let what = Apply { file, admin: self.admin.clone(), dry_run, prune, environment: &environment };
+        let what = Apply {
+            file: Some(file),
+            rollout: None,
+            admin: self.admin.clone(),
+            dry_run,
+            prune,
+            environment: &environment,
+        };
         apply(what, &mut out).await?;
         Ok(String::from_utf8(out).unwrap())
     }
@@ -232,7 +241,8 @@ async fn part5_apply_says_when_nobody_answers() {
     let file = folder.path().join("registry.yaml");
     std::fs::write(&file, "channels: []\n").unwrap();
     let what = |admin: &str| Apply {
-        file: file.clone(),
+        file: Some(file.clone()),
+        rollout: None,
         admin: admin.into(),
         dry_run: false,
         prune: false,
@@ -261,4 +271,50 @@ async fn part6_export_comes_back_as_a_no_op() {
     let mut out = Vec::new();
     export(Export { admin: empty.admin.clone() }, &mut out).await.unwrap();
     assert!(empty.apply(&String::from_utf8(out).unwrap()).await.contains("0 unchanged"));
+}
+
+#[tokio::test]
+async fn part6_apply_stages_what_differs() {
+    let bench = Bench::new().await;
+    bench.apply(FILE).await;
+    let canary = bench.folder.path().join("canary.yaml");
+    let stages = "description: try the other model\nstages: [{percent: 10, bake_time: 5m, gate: {min_attempts: 50}}, {percent: 100}]\n";
+    let environment = |name: &str| bench.environment.lock().unwrap().get(name).cloned();
+    let run = async |file: Option<&str>, canary_text: &str, dry_run| {
+        std::fs::write(&canary, canary_text).unwrap();
+        let path = file.map(|text| {
+            let path = bench.folder.path().join("registry.yaml");
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let mut out = Vec::new();
+        let what = Apply {
+            file: path,
+            rollout: Some(canary.clone()),
+            admin: bench.admin.clone(),
+            dry_run,
+            prune: false,
+            environment: &environment,
+        };
+        apply(what, &mut out).await.map(|()| String::from_utf8(out).unwrap())
+    };
+    assert!(run(Some(FILE), stages, false).await.unwrap().contains("nothing to roll out"));
+    let changed = FILE.replace("upstream_model: tiny", "upstream_model: tinier");
+    let shown = run(Some(&changed), stages, true).await.unwrap();
+    assert!(shown.contains("dry run") && shown.contains("stage 0, 10 %"), "{shown}");
+    let started = run(Some(&changed), stages, false).await.unwrap();
+    assert!(started.contains("started"), "{started}");
+    let registry = bench.registry().await;
+    assert_eq!(registry.channels["one"].models[1].upstream_model, "tiny", "not the registry yet");
+    // Meanwhile the file as it was still matches, and its channel is the rollout's.
+    assert!(bench.apply(FILE).await.contains("0 to change"));
+    assert!(bench.run(&changed, false, false).await.is_err());
+    // The changes may stand in the rollout's file, with a key of their own.
+    let own = "stages: [{percent: 100}]\ncredentials: {new: {secret_env: NEW_KEY}}\nchannels:\n  - {name: elsewhere, provider: openai, \
+base_url: 'http://127.0.0.1:9/v1', models: [gpt], credentials: [new]}\n";
+    bench.environment.lock().unwrap().insert("NEW_KEY".into(), "sk-canary-new".into());
+    let started = run(None, own, false).await.unwrap();
+    assert!(started.contains("started"), "{started}");
+    let wrong = run(None, "stages: [{percent: ten}]\nstate: active\n", false).await.unwrap_err().to_string();
+    assert!(wrong.contains("percent") && wrong.contains("state"), "{wrong}");
 }

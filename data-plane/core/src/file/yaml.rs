@@ -72,6 +72,11 @@ impl Problems {
         self.places.insert(path.to_owned(), (at.referenced.line(), at.referenced.column()));
     }
 
+    /// Knows the places that others know.
+    pub(super) fn take_places(&mut self, others: Problems) {
+        self.places.extend(others.places);
+    }
+
     /// Notes a mistake at a value.
     pub(crate) fn at<T>(&mut self, at: &Spanned<T>, path: &str, problem: impl Into<String>) {
         let (line, column) = (at.referenced.line(), at.referenced.column());

@@ -1,0 +1,4 @@
+//! The operator's story over a real database, with proxies played by rows; and the properties of what decides.
+
+mod pure;
+mod story;
