@@ -18,7 +18,7 @@ use tracing_subscriber::{
 };
 
 pub use line::Line;
-pub(crate) use line::quote;
+pub(crate) use line::{digits, millis, quote};
 pub use sink::{Guard, Sink};
 
 use crate::config::LogFormat;

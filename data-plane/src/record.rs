@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use spareline_core::{Endpoint, commit::Usage};
 
 use crate::{
-    log::{Logger, quote},
+    log::{Logger, digits, millis, quote},
     metrics::{AttemptLabels, Metrics, OTHER, RequestLabels, TimingLabels, TokenLabels},
 };
 
@@ -53,7 +53,8 @@ impl AttemptRecord {
             entry.push(':');
             entry.push_str(self.word);
         } else if self.status != 0 {
-            let _ = write!(entry, ":{}", self.status);
+            entry.push(':');
+            digits(&mut entry, u64::from(self.status), 1);
         }
         if self.last_resort {
             entry.push_str(":last_resort");
@@ -248,15 +249,19 @@ impl Record {
             if let Some(rank) = attempt.rank {
                 let _ = write!(json, ",\"key\":{rank}");
             }
-            let _ = write!(json, ",\"outcome\":\"{}\",\"status\":{}", attempt.outcome, attempt.status);
+            json.push_str(",\"outcome\":\"");
+            json.push_str(attempt.outcome);
+            json.push_str("\",\"status\":");
+            digits(&mut json, u64::from(attempt.status), 1);
             if !attempt.word.is_empty() {
                 let _ = write!(json, ",\"detail\":\"{}\"", attempt.word);
             }
             if attempt.last_resort {
                 json.push_str(",\"last_resort\":true");
             }
-            let us = attempt.took.as_micros();
-            let _ = write!(json, ",\"ms\":{}.{:03}}}", us / 1000, us % 1000);
+            json.push_str(",\"ms\":");
+            millis(&mut json, attempt.took);
+            json.push('}');
         }
         json.push(']');
         json

@@ -4,6 +4,7 @@
 //! structure. It decides nothing about errors but that there is one; what it means is [`crate::classify`]'s.
 //! No I/O, no clock; text that a model wrote is only ever looked at for being empty or not.
 
+mod alike;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 
+use self::alike::Alike;
 use self::shape::Shape;
 pub use self::usage::Usage;
 use crate::classify::{Evidence, Input, Rules, Verdict, check_stream_event};
@@ -84,6 +86,7 @@ pub struct Judge {
     finish: Option<Finish>,
     usage: Usage,
     usage_only: bool,
+    alike: Alike,
 }
 
 impl Judge {
@@ -102,6 +105,11 @@ impl Judge {
         self.events = self.events.saturating_add(1);
         if event.too_long {
             return self.unread(event.name);
+        }
+        // Of the name, only this counts beside the data.
+        let bare = event.name != Some("error") && event.status.is_none();
+        if bare && self.content && self.alike.is(event.data) {
+            return Step::Content;
         }
         let shape = Shape::of(event.data);
         if shape.as_ref().is_none_or(|shape| shape.may_be_error(event.name)) {
@@ -134,6 +142,9 @@ impl Judge {
             self.terminal = true;
             self.content |= content;
             return Step::Terminal { content };
+        }
+        if bare && content && shape.is_mere_content() {
+            self.alike.remember(event.data);
         }
         self.content_if(content)
     }

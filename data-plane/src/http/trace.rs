@@ -1,6 +1,6 @@
 //! Ids by which a request is found again: the caller's where they are sound, else our own.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use rand::Rng as _;
@@ -71,7 +71,8 @@ fn parse(value: &str) -> Option<(&str, &str)> {
 fn hex(out: &mut String, words: usize) {
     let mut rng = rand::rng();
     for _ in 0..words {
-        let _ = write!(out, "{:016x}", rng.next_u64().max(1));
+        let word = rng.next_u64().max(1);
+        out.extend((0..16).rev().filter_map(|n| char::from_digit((word >> (4 * n)) as u32 & 15, 16)));
     }
 }
 

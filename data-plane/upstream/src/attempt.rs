@@ -183,13 +183,14 @@ impl<'a> Run<'a> {
             return Err(self.failed(self.facts.judge(Evidence::Internal)));
         };
         let permit = self.permit(&mut timer).await?;
-        let response = match timer.run(send::send(&self.attempt, built.request)).await {
+        let usage_added = built.usage_added;
+        let response = match timer.run(send::send(&self.attempt, built)).await {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
-            Ok(Ok(response)) => http::Response::from(response),
+            Ok(Ok(response)) => response,
         };
-        self.received(response, built.usage_added, permit, timer).await
+        self.received(response, usage_added, permit, timer).await
     }
 
     /// The head is there.

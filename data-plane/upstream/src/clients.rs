@@ -12,9 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use http::Uri;
 use spareline_core::spec::ChannelSpec;
 use spareline_core::{ChannelId, Provider};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use url::Url;
 
 use self::pool::Pool;
 use crate::base_url::Base;
@@ -47,6 +49,22 @@ pub struct Line {
     base: Base,
     pool: Arc<Pool>,
     permits: Arc<Semaphore>,
+    /// Where the last call went: mostly the next one goes there too, and URLs are dear to make.
+    last: Mutex<Option<Last>>,
+}
+
+/// The URL of a call, in both forms.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) url: Url,
+    pub(crate) uri: Uri,
+}
+
+#[derive(Debug)]
+struct Last {
+    path: String,
+    deployment: Option<String>,
+    place: Place,
 }
 
 /// Limits on connections, shared by siblings: per channel the limit and its semaphore.
@@ -141,7 +159,7 @@ impl Clients {
         let limit =
             target.network.max_connections.filter(|limit| *limit > 0).unwrap_or(self.config.max_connections);
         let permits = self.permits.of(target.channel, limit);
-        Ok(Line { target, base, pool, permits })
+        Ok(Line { target, base, pool, permits, last: Mutex::default() })
     }
 }
 
@@ -167,8 +185,26 @@ impl Line {
         &self.target
     }
 
-    pub(crate) fn base(&self) -> &Base {
-        &self.base
+    /// The URL of a call, as [`Base::join`] makes it. `None`: the path makes no URL below the base.
+    pub(crate) fn place(&self, path: &str, query: Option<&str>, deployment: Option<&str>) -> Option<Place> {
+        let make = || {
+            let url = self.base.join(path, query, deployment)?;
+            let uri = url.as_str().parse().ok()?;
+            Some(Place { url, uri })
+        };
+        // A query is its caller's own, and may be long.
+        if query.is_some() {
+            return make();
+        }
+        let mut last = lock(&self.last);
+        if let Some(last) = last.as_ref().filter(|l| l.path == path && l.deployment.as_deref() == deployment)
+        {
+            return Some(last.place.clone());
+        }
+        let place = make()?;
+        let deployment = deployment.map(str::to_owned);
+        *last = Some(Last { path: path.to_owned(), deployment, place: place.clone() });
+        Some(place)
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -33,6 +33,12 @@ pub(crate) struct DialLayer;
 #[derive(Clone, Debug)]
 pub(crate) struct Dial<S>(S);
 
+impl<S> Dial<S> {
+    pub(crate) fn new(connector: S) -> Self {
+        Self(connector)
+    }
+}
+
 impl<S> Layer<S> for DialLayer {
     type Service = Dial<S>;
 

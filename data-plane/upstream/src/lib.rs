@@ -11,6 +11,7 @@ mod body;
 pub mod budget;
 pub mod clients;
 mod dial;
+mod direct;
 mod error_event;
 pub mod headers;
 mod judge;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use spareline_core::Endpoint;
 
-pub(crate) use build::build;
+pub(crate) use build::{Built, build};
 
 /// One request of a caller (or of the prober), as it came; made once and used for every attempt.
 #[derive(Clone, Debug)]

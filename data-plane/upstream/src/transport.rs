@@ -1,6 +1,6 @@
 //! What went wrong on the wire, in the classifier's words.
 
-use std::error::Error;
+use std::error::Error as StdError;
 use std::io;
 
 use spareline_core::classify::{Limit, Transport};
@@ -13,21 +13,65 @@ pub(crate) enum Fault {
     EgressProxy,
 }
 
-/// Reads an error of the client library. Its text is never shown: it may hold the URL.
-pub(crate) fn fault(error: &reqwest::Error) -> Fault {
-    if error.is_connect() {
-        return connect_fault(error);
+/// An error of one of the clients. Its text is never shown: it may hold the URL.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("the request failed")]
+    Full(#[from] reqwest::Error),
+    #[error("the request failed")]
+    Direct(#[from] hyper_util::client::legacy::Error),
+}
+
+impl Error {
+    /// What went wrong.
+    pub(crate) fn fault(&self) -> Fault {
+        if self.is_connect() {
+            return connect_fault(self);
+        }
+        if self.is_timeout() {
+            return Fault::Wire(Transport::Timeout(Limit::Response));
+        }
+        broken(self)
     }
-    if error.is_timeout() {
-        return Fault::Wire(Transport::Timeout(Limit::Response));
+
+    /// Whether a request that used a pooled connection failed because that connection was already dead.
+    pub(crate) fn is_stale(&self) -> bool {
+        !self.is_connect() && !self.is_timeout() && sources(self).any(is_gone)
     }
+
+    fn is_connect(&self) -> bool {
+        match self {
+            Self::Full(error) => error.is_connect(),
+            Self::Direct(error) => error.is_connect(),
+        }
+    }
+
+    fn is_timeout(&self) -> bool {
+        match self {
+            Self::Full(error) => error.is_timeout(),
+            Self::Direct(_) => sources(self)
+                .filter_map(|e| e.downcast_ref::<io::Error>())
+                .any(|e| e.kind() == io::ErrorKind::TimedOut),
+        }
+    }
+
+    fn is_dns(&self) -> bool {
+        match self {
+            Self::Full(error) => error.is_dns(),
+            // The connector's own type is private.
+            Self::Direct(_) => sources(self).any(|e| e.to_string().starts_with("dns error")),
+        }
+    }
+}
+
+fn broken(error: &Error) -> Fault {
     if sources(error).filter_map(|e| e.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse) {
         return Fault::Wire(Transport::NotHttp);
     }
     Fault::Wire(Transport::Reset { sent: true })
 }
 
-fn connect_fault(error: &reqwest::Error) -> Fault {
+fn connect_fault(error: &Error) -> Fault {
     if error.is_timeout() {
         return Fault::Wire(Transport::Timeout(Limit::Connect));
     }
@@ -68,29 +112,24 @@ fn connect_fault(error: &reqwest::Error) -> Fault {
     })
 }
 
-/// Whether a request that used a pooled connection failed because that connection was already dead.
-pub(crate) fn is_stale(error: &reqwest::Error) -> bool {
-    if error.is_connect() || error.is_timeout() {
-        return false;
+/// Whether an error says that the other end is no longer there.
+fn is_gone(error: &(dyn StdError + 'static)) -> bool {
+    if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
+        return hyper.is_incomplete_message() || hyper.is_canceled() || hyper.is_closed();
     }
-    sources(error).any(|source| {
-        if let Some(hyper) = source.downcast_ref::<hyper::Error>() {
-            return hyper.is_incomplete_message() || hyper.is_canceled() || hyper.is_closed();
-        }
-        source.downcast_ref::<io::Error>().is_some_and(|io| {
-            matches!(
-                io.kind(),
-                io::ErrorKind::ConnectionReset
-                    | io::ErrorKind::ConnectionAborted
-                    | io::ErrorKind::BrokenPipe
-                    | io::ErrorKind::NotConnected
-                    | io::ErrorKind::UnexpectedEof
-            )
-        })
+    error.downcast_ref::<io::Error>().is_some_and(|io| {
+        matches!(
+            io.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::UnexpectedEof
+        )
     })
 }
 
-fn sources<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+fn sources<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
         let error = next?;

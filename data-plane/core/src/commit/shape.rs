@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess};
 use super::Finish;
 use super::tolerant::{Any, Filled, FromAny, List, Number, Present, Tolerant, Word};
 use super::usage::Counts;
+use crate::classify::json::{Cursor, Value};
 
 /// One JSON object, as far as it matters.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -214,6 +215,11 @@ pub(super) fn is_terminal(kind: &str) -> bool {
     )
 }
 
+/// One value; what is not to be read counts as absent.
+fn read<'a, T: Deserialize<'a> + Default>(value: &'a [u8]) -> T {
+    serde_json::from_slice(value).unwrap_or_default()
+}
+
 fn finish(word: &Word<'_>) -> Option<Finish> {
     (!word.0.is_empty()).then(|| Finish::of_word(&word.0))
 }
@@ -228,6 +234,30 @@ impl<'a> Shape<'a> {
             return None;
         }
         serde_json::from_slice(data).ok()
+    }
+
+    /// As [`Self::of`], as far as [`Self::counts`] goes: the rest of a whole answer is stepped over, not taken apart.
+    pub(super) fn of_counts(data: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(data);
+        if cursor.value() != Value::Object {
+            return None;
+        }
+        let mut shape = Self::default();
+        while let Some(key) = cursor.key() {
+            let from = cursor.at();
+            cursor.skip();
+            let value = data.get(from..cursor.at()).unwrap_or_default();
+            match key.plain() {
+                b"usage" => shape.usage = read(value),
+                b"usageMetadata" => shape.usage_metadata = read(value),
+                b"x_groq" => shape.x_groq = read(value),
+                b"message" => shape.message = read(value),
+                b"response" => shape.response = read(value),
+                b"delta" => shape.delta = read(value),
+                _ => {}
+            }
+        }
+        Some(shape)
     }
 
     pub(super) fn kind(&self) -> &str {
@@ -288,6 +318,14 @@ impl<'a> Shape<'a> {
     /// Counts and no choices: the extra chunk of `include_usage`.
     pub(super) fn is_usage_only(&self) -> bool {
         self.choices.present && self.choices.items.is_empty() && self.usage.0.is_some()
+    }
+
+    /// Content of a kind that is known here, and nothing beside that has an effect: no finish, no counts, no error.
+    pub(super) fn is_mere_content(&self) -> bool {
+        let mut mere = self.is_known() && self.has_content() && !self.may_be_error(None);
+        self.finishes(|_, finish| mere &= finish.is_none());
+        self.counts(|_| mere = false);
+        mere
     }
 
     /// Every choice mentioned, with its finish reason where it has one.

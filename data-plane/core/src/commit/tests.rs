@@ -360,3 +360,21 @@ fn an_event_too_long_to_look_at_is_content_and_its_name_still_ends_the_stream() 
         Step::Terminal { content: true }
     ));
 }
+
+/// Events that are alike are not read again; what differs must be noticed all the same.
+#[test]
+fn part13_alike_events_hide_nothing() {
+    let chunk =
+        |rest: &str| format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{rest}}}\n\n");
+    let plain = |text: &str| chunk(&format!("\"{text}\"}},\"finish_reason\":null}}]"));
+    let words: String = ["one", "two", "three", "four"].map(plain).concat();
+    let stop = chunk("\"\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":3}");
+    let whole = format!("{words}{stop}");
+    let seen = watch(&[whole.as_bytes()], Some(Endpoint::ChatCompletions), Provider::OpenAi);
+    assert_eq!((seen.events, seen.finish, seen.usage.input), (5, Some(Finish::Length), Some(3)));
+    assert_eq!(seen.first_content, Some(1));
+
+    let error = format!("{words}data: {{\"error\":{{\"message\":\"x\",\"type\":\"server_error\"}}}}\n\n");
+    let seen = watch(&[error.as_bytes()], Some(Endpoint::ChatCompletions), Provider::OpenAi);
+    assert_eq!((seen.events, seen.error), (5, Some(5)));
+}

@@ -69,7 +69,7 @@ impl Usage {
         if memchr::memmem::rfind(body, b"\"usage").is_none() {
             return usage;
         }
-        if let Some(shape) = Shape::of(body) {
+        if let Some(shape) = Shape::of_counts(body) {
             usage.update(&shape);
         }
         usage

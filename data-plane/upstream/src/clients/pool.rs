@@ -8,7 +8,10 @@ use reqwest::{Certificate, Client, ClientBuilder, Proxy};
 
 use super::{ClientsConfig, LineError};
 use crate::dial::DialLayer;
+use crate::direct::{self, Direct};
+use crate::request::Built;
 use crate::target::Network;
+use crate::transport;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -16,12 +19,14 @@ pub(crate) struct Pool {
     idle: Duration,
     max_idle: usize,
     /// A handful at most: as many as there are different limits.
-    clients: Mutex<Vec<(Key, Client)>>,
+    clients: Mutex<Vec<(Key, HttpClient)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     connect: Duration,
+    /// The short way will do.
+    direct: bool,
     /// http:// with HTTP/2: by prior knowledge.
     plain_http2: bool,
     fresh: bool,
@@ -41,13 +46,24 @@ impl Pool {
     }
 
     /// The client for a connect timeout; `plain`: for http:// URLs; `fresh`: one that never uses a pooled connection.
-    pub(crate) fn client(&self, connect: Duration, plain: bool, fresh: bool) -> Result<Client, LineError> {
-        let key = Key { connect, plain_http2: self.network.http2 && plain, fresh };
+    pub(crate) fn client(
+        &self,
+        connect: Duration,
+        plain: bool,
+        fresh: bool,
+    ) -> Result<HttpClient, LineError> {
+        let direct = plain && !self.network.http2 && self.network.proxy_url.is_none();
+        let key = Key { connect, direct, plain_http2: self.network.http2 && plain, fresh };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = clients.iter().find(|(known, _)| *known == key) {
             return Ok(client.clone());
         }
-        let client = self.build(key)?;
+        let client = if key.direct {
+            let max_idle = if fresh { 0 } else { self.max_idle };
+            HttpClient::Direct(direct::client(connect, self.idle, max_idle))
+        } else {
+            HttpClient::Full(self.build(key)?)
+        };
         clients.push((key, client.clone()));
         Ok(client)
     }
@@ -99,6 +115,28 @@ impl Pool {
             builder = builder.proxy(Proxy::all(&**proxy).map_err(|_| LineError::Proxy)?);
         }
         Ok(builder)
+    }
+}
+
+/// A client and its pool; a cheap handle.
+#[derive(Clone, Debug)]
+pub(crate) enum HttpClient {
+    /// TLS, HTTP/2, egress proxies.
+    Full(Client),
+    /// None of these.
+    Direct(Direct),
+}
+
+impl HttpClient {
+    /// Sends one request; the head of its answer.
+    pub(crate) async fn execute(
+        &self,
+        built: Built,
+    ) -> Result<http::Response<reqwest::Body>, transport::Error> {
+        match self {
+            Self::Full(client) => Ok(client.execute(built.into()).await?.into()),
+            Self::Direct(client) => Ok(client.request(built.into()).await?.map(reqwest::Body::wrap)),
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http_body_util::Full;
 use reqwest::Request;
 use spareline_core::splice::{self, Edit};
 use spareline_core::{Endpoint, Provider};
 
 use super::{ModelSpan, Outgoing};
-use crate::clients::Line;
+use crate::clients::{Line, Place};
 use crate::headers;
 
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -18,13 +19,39 @@ const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+const ANY: HeaderValue = HeaderValue::from_static("*/*");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A request, and whether it asks for usage on our behalf.
 #[derive(Debug)]
 pub(crate) struct Built {
-    pub(crate) request: Request,
+    pub(crate) method: Method,
+    pub(crate) place: Place,
+    pub(crate) headers: HeaderMap,
+    /// `None`: not even an empty one.
+    pub(crate) body: Option<Bytes>,
     pub(crate) usage_added: bool,
+}
+
+impl From<Built> for Request {
+    fn from(built: Built) -> Self {
+        let mut request = Self::new(built.method, built.place.url);
+        *request.headers_mut() = built.headers;
+        *request.body_mut() = built.body.map(Into::into);
+        request
+    }
+}
+
+impl From<Built> for http::Request<Full<Bytes>> {
+    fn from(built: Built) -> Self {
+        let mut request = Self::new(Full::new(built.body.unwrap_or_default()));
+        *request.method_mut() = built.method;
+        *request.uri_mut() = built.place.uri;
+        *request.headers_mut() = built.headers;
+        // As the client library does.
+        request.headers_mut().entry(header::ACCEPT).or_insert(ANY);
+        request
+    }
 }
 
 /// Our own fault: what we were given makes no request.
@@ -46,16 +73,12 @@ pub(crate) fn build(
     let azure = line.target().provider == Provider::AzureOpenAi;
     let asked = if azure && upstream_model.is_none() { outgoing.model_name() } else { None };
     let deployment = upstream_model.or(asked.as_deref());
-    let url =
-        line.base().join(&outgoing.path, outgoing.query.as_deref(), deployment).ok_or(BuildError::Path)?;
+    let place = line.place(&outgoing.path, outgoing.query.as_deref(), deployment).ok_or(BuildError::Path)?;
     let headers = build_headers(line, outgoing, secret)?;
     let (body, usage_added) = build_body(line, outgoing, upstream_model, request_usage);
-    let mut request = Request::new(outgoing.method.clone(), url);
-    *request.headers_mut() = headers;
-    if !body.is_empty() || !matches!(outgoing.method, Method::GET | Method::HEAD | Method::DELETE) {
-        *request.body_mut() = Some(body.into());
-    }
-    Ok(Built { request, usage_added })
+    let method = outgoing.method.clone();
+    let wanted = !body.is_empty() || !matches!(method, Method::GET | Method::HEAD | Method::DELETE);
+    Ok(Built { method, place, headers, body: wanted.then_some(body), usage_added })
 }
 
 fn build_headers(line: &Line, outgoing: &Outgoing, secret: Option<&str>) -> Result<HeaderMap, BuildError> {
@@ -86,7 +109,7 @@ fn build_headers(line: &Line, outgoing: &Outgoing, secret: Option<&str>) -> Resu
             Provider::Anthropic => (X_API_KEY, text(secret)?),
             Provider::AzureOpenAi => (API_KEY, text(secret)?),
             Provider::OpenAi | Provider::OpenAiCompatible => {
-                (header::AUTHORIZATION, text(&format!("Bearer {secret}"))?)
+                (header::AUTHORIZATION, text(&["Bearer ", secret].concat())?)
             }
         };
         value.set_sensitive(true);
