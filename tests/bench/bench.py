@@ -142,6 +142,19 @@ def until_good(address, body, seconds=60):
     sys.exit(f"no good answer from {address} within {seconds} s")
 
 
+def until_applied(argv, seconds=60):
+    """The control plane listens before its database is there."""
+    end = time.time() + seconds
+    while True:
+        done = subprocess.run([str(a) for a in argv], env=dict(os.environ, **KEYS), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+        if done.returncode == 0:
+            return
+        if time.time() > end:
+            sys.exit(done.stderr)
+        time.sleep(0.3)
+
+
 # -------------------------------------------------------------- accounting
 
 def family(root):
@@ -249,8 +262,7 @@ def main():
                          "--log-format", "json"], folder / "control.log")
         at = listening(folder / "control.log", 120)
         (folder / "channels.yaml").write_text(CHANNELS % {"up": upstream})
-        subprocess.run([str(a) for a in control + ["apply", "--admin", f"http://{at['admin_addr']}", folder / "channels.yaml"]],
-                       env=dict(os.environ, **KEYS), stdout=subprocess.DEVNULL, check=True)
+        until_applied(control + ["apply", "--admin", f"http://{at['admin_addr']}", folder / "channels.yaml"])
         # As in production: every request logged as JSON into a file, metrics on.
         proxy = start([bins / "spareline-proxy", "--control-plane", f"http://{at['data_addr']}", "--listen", "127.0.0.1:0",
                        "--admin-listen", "127.0.0.1:0", "--log-format", "json", "--workers", opts.workers],
