@@ -9,10 +9,6 @@ use spareline_proxy::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A sixth of a request's instructions were the C library's allocator.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
     let config = Config::load(&flags)?;
