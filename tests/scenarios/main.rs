@@ -1,6 +1,6 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `bad_input` and `rollouts` besides.
+//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollouts` and `verdicts` besides.
 
 mod bad_input;
 mod clients;
@@ -18,5 +18,7 @@ mod part10_configuration;
 mod part11_logs;
 mod part12_readme;
 mod part13_benches;
+mod presets;
 mod rollouts;
 mod support;
+mod verdicts;
