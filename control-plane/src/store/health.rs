@@ -90,7 +90,9 @@ impl Store {
         let counted = book.epoch == batch.epoch;
         let specs = tallies.keys().map(|(_, spec)| *spec);
         let candidates = Candidates::read(&mut conn, specs, &subjects).await?;
-        tallies.retain(|(subject, _), (_, _, _, observed)| counted && (book.fence(subject)..=book.head).contains(observed));
+        tallies.retain(|(subject, _), (_, _, _, observed)| {
+            counted && (book.fence(subject)..=book.head).contains(observed)
+        });
         // What a candidate could have caused is counted for its rollout, and says nothing of the baseline.
         let blamed = |(subject, spec): &(Subject, i64)| candidates.blamed(*spec, subject, Seen::Failures);
         let (staged, mut tallies): (BTreeMap<_, _>, BTreeMap<_, _>) =

@@ -1,7 +1,7 @@
 //! The HTTP clients of one way through the network: one per connect timeout (a property of the connector), and beside
 //! each one that never pools, for replays.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, Proxy};
@@ -60,7 +60,7 @@ impl Pool {
         }
         let client = if key.direct {
             let max_idle = if fresh { 0 } else { self.max_idle };
-            HttpClient::Direct(direct::client(connect, self.idle, max_idle))
+            HttpClient::Direct(Arc::new(direct::client(connect, self.idle, max_idle)))
         } else {
             HttpClient::Full(self.build(key)?)
         };
@@ -124,7 +124,7 @@ pub(crate) enum HttpClient {
     /// TLS, HTTP/2, egress proxies.
     Full(Client),
     /// None of these.
-    Direct(Direct),
+    Direct(Arc<Direct>),
 }
 
 impl HttpClient {
