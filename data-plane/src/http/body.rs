@@ -110,8 +110,9 @@ where
     Ok(Received { bytes, reservation })
 }
 
-/// Lets a caller that is still sending finish within reason, so that it reads our answer instead of a reset.
-async fn discard<B>(mut body: B, limits: Limits)
+/// Lets a caller that is still sending finish within reason, so that it reads our answer instead of a reset. Answers
+/// whether it has finished.
+pub(crate) async fn discard<B>(mut body: B, limits: Limits) -> bool
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -121,11 +122,12 @@ where
         while let Some(Ok(frame)) = body.frame().await {
             match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
                 Some(rest) => left = rest,
-                None => return,
+                None => return false,
             }
         }
+        body.is_end_stream()
     };
-    let _ = tokio::time::timeout(limits.silence.min(Duration::from_secs(5)), read).await;
+    tokio::time::timeout(limits.silence.min(Duration::from_secs(5)), read).await.unwrap_or(false)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Durati
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use spareline_core::view::View;
 
@@ -75,11 +76,15 @@ impl Front {
         record.idempotency_key = text(&parts, "idempotency-key");
 
         let view = shared.view();
+        let expects = parts.headers.contains_key(header::EXPECT);
+        let mut body = Some(body);
         let served = tokio::select! {
             biased;
-            served = self.serve(&view, parts, body, &mut record) => served,
+            served = self.serve(&view, parts, &mut body, &mut record) => served,
             () = shared.cutting() => Err(shutting_down()),
         };
+        let at_once = expects || matches!(&served, Err(error) if error.code == Code::Overloaded);
+        let closes = self.leave_unread(body, at_once).await;
         let mut response = match served {
             Ok(Served::Own(response)) => {
                 record.status = response.status().as_u16();
@@ -96,14 +101,30 @@ impl Front {
         if let Some(origin) = origin {
             cors::decorate(headers, origin);
         }
+        if closes && !http2 {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
+    }
+
+    /// What to do with a body that nobody wanted. A caller that is still sending would meet a reset before it read our
+    /// answer, and its connection would be gone without a word. Answers whether the connection has to end.
+    async fn leave_unread(&self, body: Option<Incoming>, at_once: bool) -> bool {
+        let Some(body) = body.filter(|body| !body.is_end_stream()) else { return false };
+        if at_once {
+            // What little is here already is no obstacle.
+            return body.size_hint().exact().is_none_or(|size| size > 4096);
+        }
+        let config = &self.worker.shared.config;
+        let limits = body::Limits { size: config.body_limit, silence: config.body_read_timeout };
+        !body::discard(body, limits).await
     }
 
     async fn serve(
         &self,
         view: &Arc<View>,
         parts: Parts,
-        body: Incoming,
+        body: &mut Option<Incoming>,
         record: &mut Record,
     ) -> Result<Served, ApiError> {
         let shared = &self.worker.shared;
@@ -133,7 +154,9 @@ impl Front {
             .retry_after(Duration::from_secs(1)));
         }
         let policy = view.policy(&record.group).clone();
-        let received = if intake::has_body(&parts.method) {
+        let received = if intake::has_body(&parts.method)
+            && let Some(body) = body.take()
+        {
             let limits =
                 body::Limits { size: shared.config.body_limit, silence: shared.config.body_read_timeout };
             Some(body::receive(body, &parts.headers, limits, &shared.budget).await?)

@@ -177,6 +177,21 @@ async fn odd_clients_are_served() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_read_and_its_connection_used_again_whatever_body_nobody_wanted() {
+    let (proxy, _up) = simple().await;
+    let body = "x".repeat(1 << 20);
+    let next = "GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for (what, status) in
+        [("POST /nope", "404"), ("DELETE /v1/chat/completions", "405"), ("GET /v1/models", "200")]
+    {
+        let first = format!("{what} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let answers = raw(&proxy, format!("{first}{next}").as_bytes()).await;
+        assert!(answers.starts_with(&format!("HTTP/1.1 {status}")), "{what}: {answers}");
+        assert_eq!(answers.matches("HTTP/1.1 ").count(), 2, "{what}: {answers}");
+    }
+}
+
+#[tokio::test]
 async fn the_callers_credentials_and_hop_by_hop_headers_stay_here() {
     let (proxy, up) = simple().await;
     let request = crate::support::client()
