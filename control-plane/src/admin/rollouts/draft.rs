@@ -154,7 +154,7 @@ async fn resolve(
         Some(change::Kind::DeleteChannel(name)) => {
             let current = tx.channel(&name.as_str().into()).await?;
             let effect = effect(&current.name, "delete", Vec::new());
-            Some((NewChange::Delete(current), effect))
+            Some((NewChange::Delete(Box::new(current)), effect))
         }
         Some(change::Kind::Upsert(wanted)) => {
             let key = match wanted.channel_id {
@@ -194,7 +194,7 @@ async fn resolve(
             let fields = differences(current.as_ref(), &next, CHANNEL_FIXED)?;
             let action = if current.is_some() { "update" } else { "create" };
             let effect = effect(&next.name, action, fields);
-            Some((NewChange::Upsert { current, next }, effect))
+            Some((NewChange::Upsert { current: current.map(Box::new), next: Box::new(next) }, effect))
         }
         Some(change::Kind::UpsertPolicy(wanted)) => {
             let current = tx.policy(&wanted.group).await?;
@@ -216,7 +216,7 @@ async fn resolve(
             let fields = differences(current.as_ref(), &next, POLICY_FIXED)?;
             let effect =
                 ChangeEffect { policy_group: Some(next.group.clone()), ..effect("", action, fields) };
-            Some((NewChange::Policy(next), effect))
+            Some((NewChange::Policy(Box::new(next)), effect))
         }
     })
 }

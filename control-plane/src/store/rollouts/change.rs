@@ -15,14 +15,14 @@ pub enum NewChange {
     /// A channel's next spec; without a current one it is new.
     Upsert {
         /// As it is.
-        current: Option<pb::Channel>,
+        current: Option<Box<pb::Channel>>,
         /// As it is to be.
-        next: pb::Channel,
+        next: Box<pb::Channel>,
     },
     /// A channel to remove.
-    Delete(pb::Channel),
+    Delete(Box<pb::Channel>),
     /// A policy's next content.
-    Policy(pb::Policy),
+    Policy(Box<pb::Policy>),
 }
 
 impl Tx {
