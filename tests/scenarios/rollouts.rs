@@ -42,7 +42,7 @@ async fn rollouts_spread_by_themselves_and_become_the_registry() -> Result<()> {
     let request = json!({"rollout": {
         "description": "one goes first",
         "comment": "agreed",
-        "changes": [{"upsert": {"name": "one", "priority": 7}, "updateMask": "priority"}],
+        "changes": [{"upsert": {"name": "one", "priority": 7}, "updateMask": {"paths": ["priority"]}}],
         "stages": [{"percent": 10, "bakeTime": "1s"}, {"percent": 100}],
     }});
     let mut dry = request.clone();
@@ -79,7 +79,7 @@ async fn rollouts_of_a_wrong_base_url_pause_and_an_abort_gives_the_baseline_back
     stack.create(stack.channel("two", MODEL), &["sk-2"]).await?;
     let before = digests(&stack, admin).await?;
     let request = json!({"rollout": {
-        "changes": [{"upsert": {"name": "one", "baseUrl": "http://127.0.0.1:9/v1"}, "updateMask": "base_url"}],
+        "changes": [{"upsert": {"name": "one", "baseUrl": "http://127.0.0.1:9/v1"}, "updateMask": {"paths": ["base_url"]}}],
         "stages": [{"percent": 100, "bakeTime": "600s"}],
     }});
     let made = admin.call("RolloutService/CreateRollout", &request).await?["rollout"].clone();
