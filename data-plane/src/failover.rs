@@ -142,7 +142,10 @@ enum Next {
 /// How a request ends without an answer.
 enum Stop {
     /// Pass on what the upstream said.
-    Pass,
+    Pass {
+        /// The policy says so; otherwise it would switch but may not.
+        meant: bool,
+    },
     /// Not once more.
     Enough,
     /// `body_memory` is used up.
@@ -243,7 +246,7 @@ pub(crate) async fn run<U: Upstream>(
                 tokio::time::sleep(pause).await;
             }
             Next::Stop(Stop::Overloaded) => return Outcome::Failed(crate::http::overloaded()),
-            Next::Stop(Stop::Pass) => return last::pass(*failed, &policy),
+            Next::Stop(Stop::Pass { meant }) => return last::pass(*failed, &policy, meant),
             Next::Stop(Stop::Enough) => {
                 // Where all that is left asks to wait, saying so helps more than "enough".
                 if at.throttled
@@ -318,8 +321,11 @@ fn follow(
     let taught = react::failed(shared, view, plan, &mut picked, failed, reaction.penalise, record);
     let uncertain = verdict.unknown_outcome && !(200..300).contains(&verdict.status);
     let done_perhaps = verdict.unknown_outcome || verdict.kind == EvidenceKind::UnknownOutcome;
-    if !reaction.switch || (done_perhaps && plan.side_effects) {
-        return Next::Stop(Stop::Pass);
+    if !reaction.switch {
+        return Next::Stop(Stop::Pass { meant: true });
+    }
+    if done_perhaps && plan.side_effects {
+        return Next::Stop(Stop::Pass { meant: false });
     }
     if verdict.class == Class::Disable && policy.max_dead_credentials > 0 {
         at.dead += 1;

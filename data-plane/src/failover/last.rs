@@ -58,8 +58,9 @@ pub(super) fn timed_out(limit: Limit) -> ApiError {
 }
 
 /// Passes on what the upstream said. Its 401, 402 and 403 never reach the caller, who would think that its own key is
-/// wrong: a refusal of the request itself passes as 400, anything about our key as an error of ours.
-pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy) -> Outcome<A> {
+/// wrong: a refusal of the request itself passes as 400, anything about our key as an error of ours. `meant`: the policy
+/// wants such answers passed on; otherwise a success that is no answer becomes an error of ours.
+pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy, meant: bool) -> Outcome<A> {
     let Some(rejected) = failed.response else {
         return Outcome::Failed(match failed.limit {
             Some(limit) => timed_out(limit),
@@ -67,7 +68,7 @@ pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy) -> Outcome<A> {
         });
     };
     let mut status = rejected.status;
-    if status.is_success() && failed.verdict.class != Class::Transparent {
+    if status.is_success() && !meant && failed.verdict.class != Class::Transparent {
         // Nothing, or half an answer, under a status that says all is well: the caller must not take it for one.
         let text = format!("the upstream's answer was none ({})", failed.verdict.detail);
         return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
@@ -105,8 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_success_that_is_no_answer_is_never_passed_on_as_one() {
-        for body in ["", "{\"data\":[{\"url\":"] {
+    fn a_success_that_is_no_answer_is_passed_on_only_where_the_policy_means_it() {
+        for (body, meant) in [("", false), ("{\"data\":[{\"url\":", false), ("{\"data\":[{\"url\":", true)] {
             let headers = HeaderMap::new();
             let evidence = Evidence::Response { status: 200, headers: &headers, body: body.as_bytes() };
             let input = Input {
@@ -119,9 +120,12 @@ mod tests {
             let verdict = check_success(&input, &Rules::builtin(), SystemTime::now()).unwrap_err();
             let response = Some(Rejected { status: StatusCode::OK, headers, body: Bytes::from(body) });
             let failed = Failed { verdict, limit: None, response, silent: false, overloaded: false };
-            match pass::<()>(failed, &RequestPolicy::resolve(None, None)) {
-                Outcome::Failed(error) => assert_eq!(error.code, Code::AllChannelsFailed),
-                _ => panic!("passed on: {body}"),
+            match pass::<()>(failed, &RequestPolicy::resolve(None, None), meant) {
+                Outcome::Failed(error) if !meant => assert_eq!(error.code, Code::AllChannelsFailed),
+                Outcome::Passed { status, body: passed, .. } if meant => {
+                    assert_eq!((status, &*passed), (StatusCode::OK, body.as_bytes()));
+                }
+                _ => panic!("meant {meant}: {body}"),
             }
         }
     }

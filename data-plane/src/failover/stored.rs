@@ -74,7 +74,7 @@ pub(super) async fn run<U: Upstream>(
             if failed.overloaded {
                 return Outcome::Failed(crate::http::overloaded());
             }
-            last::pass(*failed, &policy)
+            last::pass(*failed, &policy, false)
         }
     }
 }
