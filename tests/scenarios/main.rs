@@ -1,6 +1,6 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollouts` and `verdicts` besides.
+//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollout_leases`, `rollouts` and `verdicts` besides.
 
 mod bad_input;
 mod clients;
@@ -19,6 +19,7 @@ mod part11_logs;
 mod part12_readme;
 mod part13_benches;
 mod presets;
+mod rollout_leases;
 mod rollouts;
 mod support;
 mod verdicts;

@@ -2,28 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use spareline_proto::registry::v1::Cause;
 use spareline_tests::{
     http::Call,
+    provider::script::KeyState,
     stack::{Plan, SOON, Stack},
     tools::Grpcurl,
 };
+use sqlx::{Connection as _, PgConnection};
 
-use crate::support::MODEL;
+use crate::support::{MODEL, out_for, rejected_from_tomorrow, rollout_becomes};
 
 /// Waits until a rollout is in a state.
 async fn state(admin: Grpcurl, id: &Value, wanted: &str) -> Result<Value> {
-    let start = Instant::now();
-    loop {
-        let got =
-            admin.call("RolloutService/GetRollout", &json!({"rolloutId": id})).await?["rollout"].clone();
-        if got["state"] == wanted {
-            return Ok(got);
-        }
-        ensure!(start.elapsed() < SOON, "the rollout does not become {wanted}: {got}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    rollout_becomes(admin, id, SOON, |rollout| rollout["state"] == wanted).await
 }
 
 /// The digest that each proxy acknowledged, once all are what they should be.
@@ -74,32 +68,106 @@ async fn rollouts_spread_by_themselves_and_become_the_registry() -> Result<()> {
 async fn rollouts_of_a_wrong_base_url_pause_and_an_abort_gives_the_baseline_back() -> Result<()> {
     let stack = Stack::start(Plan { proxies: 2, ..Plan::default() }).await?;
     let admin = stack.control.grpcurl();
+    let before = two_channels(&stack).await?;
+    let moved = json!({"name": "one", "baseUrl": "http://127.0.0.1:9/v1"});
+    let id = start(admin, moved, "base_url", 100).await?;
+    stack.settled().await?;
+    served(&stack, 8).await?;
+    let paused = state(admin, &id, "ROLLOUT_STATE_PAUSED").await?;
+    assert!(paused["why"].as_str().unwrap_or_default().contains("proxy-"), "{paused}");
+    undone(&stack, admin, &id, &before).await
+}
+
+/// A channel with a key `sk-1`, another one to fall back to, and the digests before anything is staged.
+async fn two_channels(stack: &Stack) -> Result<Vec<Value>> {
     let first = spareline_proto::registry::v1::Channel { priority: 10, ..stack.channel("one", MODEL) };
     stack.create(first, &["sk-1"]).await?;
     stack.create(stack.channel("two", MODEL), &["sk-2"]).await?;
-    let before = digests(&stack, admin).await?;
-    let request = json!({"rollout": {
-        "changes": [{"upsert": {"name": "one", "baseUrl": "http://127.0.0.1:9/v1"}, "updateMask": {"paths": ["base_url"]}}],
-        "stages": [{"percent": 100, "bakeTime": "600s"}],
-    }});
-    let made = admin.call("RolloutService/CreateRollout", &request).await?["rollout"].clone();
-    stack.settled().await?;
-    for n in 0..8 {
+    digests(stack, stack.control.grpcurl()).await
+}
+
+async fn start(admin: Grpcurl, channel: Value, mask: &str, percent: i32) -> Result<Value> {
+    let stages = if percent < 100 { vec![percent, 100] } else { vec![100] };
+    let stages: Vec<Value> = stages.iter().map(|p| json!({"percent": p, "bakeTime": "600s"})).collect();
+    let change = json!({"upsert": channel, "updateMask": {"paths": [mask]}});
+    let request = json!({"rollout": {"changes": [change], "stages": stages}});
+    Ok(admin.call("RolloutService/CreateRollout", &request).await?["rollout"]["rolloutId"].clone())
+}
+
+/// Callers see nothing of it, whichever proxy they ask.
+async fn served(stack: &Stack, times: usize) -> Result<()> {
+    for n in 0..times {
         let body = json!({"model": MODEL, "messages": [{"role": "user", "content": format!("{n}")}]});
-        let reply = stack.send(&Call::json("/v1/chat/completions", &body)).await?;
-        assert_eq!(reply.status, 200, "the other channel serves: {}", reply.text());
+        for proxy in &stack.proxies {
+            let reply = Call::json("/v1/chat/completions", &body).send(proxy.http).await?;
+            assert_eq!(reply.status, 200, "{}: {}", reply.text(), reply.attempts());
+        }
     }
-    let paused = state(admin, &made["rolloutId"], "ROLLOUT_STATE_PAUSED").await?;
-    assert!(paused["why"].as_str().unwrap_or_default().contains("proxy-1"), "{paused}");
+    Ok(())
+}
+
+/// Within five seconds of an abort everybody is back, and the registry is as it was.
+async fn undone(stack: &Stack, admin: Grpcurl, id: &Value, before: &[Value]) -> Result<()> {
     let view = stack.view("one").await?;
     assert!(view.statuses.is_empty(), "a baseline status was touched: {view:?}");
-
-    let abort = json!({"rolloutId": made["rolloutId"], "comment": "wrong place"});
-    admin.call("RolloutService/AbortRollout", &abort).await?;
+    admin.call("RolloutService/AbortRollout", &json!({"rolloutId": id})).await?;
     let aborted = Instant::now();
-    assert_eq!(digests(&stack, admin).await?, before);
+    assert_eq!(digests(stack, admin).await?, before);
     assert!(aborted.elapsed() < Duration::from_secs(5), "{:?}", aborted.elapsed());
-    let reply = stack.send(&Call::chat(MODEL)).await?;
-    assert_eq!(reply.status, 200, "{}", reply.text());
+    served(stack, 1).await
+}
+
+#[tokio::test]
+async fn rollouts_of_a_dead_key_of_their_own_pause_and_leave_the_baseline_alone() -> Result<()> {
+    let stack = Stack::start(Plan { proxies: 2, ..Plan::default() }).await?;
+    let admin = stack.control.grpcurl();
+    let before = two_channels(&stack).await?;
+    stack.provider.key("sk-own", KeyState::Dead);
+    let key = json!({"channel": "one", "secret": "sk-own", "detached": true});
+    let key = admin.call("ChannelAdminService/RotateCredential", &key).await?;
+    let ids = json!([key["credential"]["credentialId"]]);
+    let id = start(admin, json!({"name": "one", "credentialIds": ids}), "credential_ids", 100).await?;
+    stack.settled().await?;
+    served(&stack, 2).await?;
+    let paused = state(admin, &id, "ROLLOUT_STATE_PAUSED").await?;
+    assert!(paused["why"].as_str().unwrap_or_default().contains("proxy-"), "{paused}");
+    undone(&stack, admin, &id, &before).await
+}
+
+#[tokio::test]
+async fn rollouts_of_an_item_that_the_proxies_build_rejects_pause_and_name_them() -> Result<()> {
+    let stack = Stack::start(Plan { proxies: 2, ..Plan::default() }).await?;
+    let admin = stack.control.grpcurl();
+    let before = two_channels(&stack).await?;
+    let mut database = PgConnection::connect_with(&stack.database()?.options).await?;
+    rejected_from_tomorrow(&mut database, "one").await?;
+    let id = start(admin, json!({"name": "one", "priority": 7}), "priority", 100).await?;
+    let paused = state(admin, &id, "ROLLOUT_STATE_PAUSED").await?;
+    let why = paused["why"].as_str().unwrap_or_default();
+    assert!(why.contains("proxy-"), "{paused}");
+    served(&stack, 2).await?;
+    let rejected = rollout_becomes(admin, &id, SOON, |r| r["counts"]["rejected"] == 2).await?;
+    assert_eq!(rejected["counts"]["rejectedProxyIds"], json!(["proxy-1", "proxy-2"]));
+    undone(&stack, admin, &id, &before).await
+}
+
+#[tokio::test]
+async fn rollouts_share_the_death_of_a_key_with_everybody() -> Result<()> {
+    let stack = Stack::start(Plan { proxies: 2, ..Plan::default() }).await?;
+    let admin = stack.control.grpcurl();
+    two_channels(&stack).await?;
+    let id = start(admin, json!({"name": "one", "priority": 7}), "priority", 50).await?;
+    stack.settled().await?;
+    stack.provider.key("sk-1", KeyState::Dead);
+    served(&stack, 1).await?;
+    stack.wait_for_view("one", SOON, |view| out_for(view, Cause::Credential)).await?;
+    let got = admin.call("RolloutService/GetRollout", &json!({"rolloutId": id})).await?;
+    assert_eq!(got["rollout"]["state"], "ROLLOUT_STATE_ACTIVE", "{got}");
+    // Nobody asks it any more, within the cohort or outside.
+    stack.settled().await?;
+    for proxy in &stack.proxies {
+        let reply = Call::chat(MODEL).send(proxy.http).await?;
+        assert_eq!(reply.attempts(), "two:ok:200", "{}", proxy.id);
+    }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What several scenarios share: the demo's channels, and names for what is asked of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 use spareline_proto::{
     admin::v1::{ChannelView, SubjectName},
     registry::v1::{Cause, Channel, ServingState},
@@ -10,7 +11,9 @@ use spareline_proto::{
 use spareline_tests::{
     provider::script::KeyState,
     stack::{Plan, Stack},
+    tools::Grpcurl,
 };
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
 
 /// The model of the demo.
 pub(crate) const MODEL: &str = "mock-gpt-4o-mini";
@@ -49,4 +52,35 @@ pub(crate) fn active(view: &ChannelView) -> bool {
 /// A channel as a subject.
 pub(crate) fn channel(name: &str) -> Option<SubjectName> {
     Some(SubjectName { channel: name.to_owned(), ..Default::default() })
+}
+
+/// Waits until a rollout is as wanted.
+pub(crate) async fn rollout_becomes(
+    admin: Grpcurl,
+    id: &Value,
+    limit: Duration,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value> {
+    let start = Instant::now();
+    loop {
+        let got =
+            admin.call("RolloutService/GetRollout", &json!({"rolloutId": id})).await?["rollout"].clone();
+        if wanted(&got) {
+            return Ok(got);
+        }
+        ensure!(start.elapsed() < limit, "the rollout does not become as wanted: {got}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// From now on candidates of this channel are stored as a control plane of tomorrow would: of a provider that no proxy of today knows.
+pub(crate) async fn rejected_from_tomorrow(database: &mut PgConnection, channel: &str) -> Result<()> {
+    let sql = format!(
+        "CREATE FUNCTION of_tomorrow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           NEW.spec := jsonb_set(NEW.spec, '{{provider}}', '\"provider_of_tomorrow\"'); RETURN NEW; END $$; \
+         CREATE TRIGGER of_tomorrow BEFORE INSERT ON channel_specs FOR EACH ROW \
+         WHEN (NEW.spec->>'name' = '{channel}' AND (NEW.spec->>'priority')::int = 7) EXECUTE FUNCTION of_tomorrow()"
+    );
+    database.execute(AssertSqlSafe(sql)).await?;
+    Ok(())
 }
