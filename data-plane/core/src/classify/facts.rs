@@ -55,6 +55,8 @@ pub(super) enum Place {
 pub(super) struct Code {
     pub(super) place: Place,
     pub(super) text: String,
+    /// Of words: how [`normalise`] spells it.
+    pub(super) plain: String,
 }
 
 /// Everything read.
@@ -88,6 +90,21 @@ pub(super) struct Facts {
     pub(super) http_code: bool,
 }
 
+// === impl Code ===
+
+impl Code {
+    pub(super) fn word(text: &str) -> Self {
+        let text = short(text);
+        Self { place: Place::Word, plain: normalise(&text), text }
+    }
+
+    pub(super) fn number(place: Place, number: &str) -> Self {
+        Self { place, text: short(number), plain: String::new() }
+    }
+}
+
+// === impl Facts ===
+
 impl Facts {
     /// Of a body already inflated.
     pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Self {
@@ -120,7 +137,7 @@ impl Facts {
 
     /// Whether a word is among the codes, however it is spelt.
     pub(super) fn has_word(&self, plain: &str) -> bool {
-        self.codes.iter().any(|code| code.place == Place::Word && normalise(&code.text) == plain)
+        self.codes.iter().any(|code| code.plain == plain)
     }
 
     fn json(&mut self, cursor: &mut Cursor<'_>, unwrap: bool) {
@@ -326,7 +343,7 @@ impl Facts {
         if by_http {
             self.number(number);
         } else if number != "0" && self.codes.len() < MOST_CODES {
-            self.codes.push(Code { place, text: short(number) });
+            self.codes.push(Code::number(place, number));
         }
     }
 
@@ -339,7 +356,7 @@ impl Facts {
     fn word(&mut self, text: &str) {
         let text = text.trim();
         if !text.is_empty() && text != "None" && text != "error" && self.codes.len() < MOST_CODES {
-            self.codes.push(Code { place: Place::Word, text: short(text) });
+            self.codes.push(Code::word(text));
         }
     }
 
@@ -360,8 +377,10 @@ impl Facts {
 /// The data of the first event, where a refusal came in the form of a stream.
 fn first_event(body: &[u8]) -> Option<&[u8]> {
     let stream = [&b"data:"[..], b"event:", b"id:", b":"].iter().any(|field| body.starts_with(field));
-    let mut lines = body.split(|byte| *byte == b'\n').filter(|_| stream);
-    lines
+    if !stream {
+        return None;
+    }
+    body.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"data:"))
         .map(<[u8]>::trim_ascii)
         .filter(|data| data.starts_with(b"{"))
@@ -385,12 +404,10 @@ fn short(text: &str) -> String {
 
 /// A code without case and punctuation: `invalid_api_key`, `InvalidApiKey` and `INVALID-API-KEY` are one.
 pub(super) fn normalise(code: &str) -> String {
-    if code.is_ascii() {
-        let plain =
-            code.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| char::from(byte.to_ascii_lowercase()));
-        let mut out = String::with_capacity(code.len());
-        out.extend(plain);
-        return out;
+    if !code.is_ascii() {
+        return code.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
     }
-    code.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
+    let mut plain = code.to_ascii_lowercase();
+    plain.retain(|c| c.is_ascii_alphanumeric());
+    plain
 }

@@ -54,12 +54,11 @@ fn limits(headers: &HeaderMap, now: SystemTime) -> Option<(f64, String)> {
     let mut longest: Option<(f64, String)> = None;
     for (name, left) in headers {
         let name = name.as_str();
-        if !name.contains("ratelimit") && !name.contains("rate-limit") {
+        let has = |word: &[u8]| memchr::memmem::find(name.as_bytes(), word).is_some();
+        if !has(b"remaining") || !(has(b"ratelimit") || has(b"rate-limit")) {
             continue;
         }
-        let used_up =
-            left.to_str().is_ok_and(|left| left.trim().parse::<f64>().is_ok_and(|left| left <= 0.0));
-        if !name.contains("remaining") || !used_up {
+        if !left.to_str().is_ok_and(|left| left.trim().parse::<f64>().is_ok_and(|left| left <= 0.0)) {
             continue;
         }
         let reset = name.replace("remaining", "reset");

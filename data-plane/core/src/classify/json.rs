@@ -4,9 +4,13 @@
 //! Linear in the input, no recursion in [`Cursor::skip`], no allocation but for strings with escapes. It is not a
 //! validator: it notices an early end and brackets that do not pair, and lets smaller sins pass.
 
+mod block;
+
 use std::borrow::Cow;
 
 use memchr::memchr2;
+
+use self::block::{BLOCK, Block, Nesting};
 
 /// Where the reader is. After a fault every further read answers "nothing".
 #[derive(Clone, Debug)]
@@ -171,35 +175,35 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// From inside a container to behind its end.
+    /// From inside a container to behind its end, a block at a time.
     fn leave(&mut self, close: u8) {
         self.fresh = false;
-        let mut stack = vec![close];
-        loop {
-            self.at += plain_run(self.bytes.get(self.at..).unwrap_or_default());
-            let Some(&byte) = self.bytes.get(self.at) else { break };
-            self.at += 1;
-            match byte {
-                b'"' => {
-                    self.string();
+        let mut open = Nesting::new(close);
+        while self.at < self.bytes.len() {
+            let block = Block::new(self.bytes.get(self.at..).unwrap_or_default());
+            for (at, byte) in block.brackets() {
+                if !open.take(byte) {
+                    self.at += at + 1;
+                    self.fail();
+                    return;
                 }
-                b'{' => stack.push(b'}'),
-                b'[' => stack.push(b']'),
-                b'}' | b']' => {
-                    if stack.pop() != Some(byte) {
-                        self.fail();
-                        return;
-                    }
-                    if stack.is_empty() {
-                        return;
-                    }
+                if open.is_empty() {
+                    self.at += at + 1;
+                    return;
                 }
-                _ => {}
             }
-            if self.broken {
-                return;
+            match block.unfinished() {
+                Some(start) => {
+                    self.at += start;
+                    self.string();
+                    if self.broken {
+                        return;
+                    }
+                }
+                None => self.at += BLOCK,
             }
         }
+        self.at = self.bytes.len();
         self.fail();
     }
 
@@ -282,9 +286,11 @@ impl<'a> Raw<'a> {
     /// Decoded; bad escapes and bad UTF-8 become the replacement character.
     pub(crate) fn text(self) -> Cow<'a, str> {
         if memchr::memchr(b'\\', self.bytes).is_some() {
-            Cow::Owned(unescape(self.bytes))
-        } else {
-            String::from_utf8_lossy(self.bytes)
+            return Cow::Owned(unescape(self.bytes));
+        }
+        match std::str::from_utf8(self.bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(self.bytes),
         }
     }
 }
@@ -312,29 +318,6 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
         }
     }
     memchr2(b'"', b'\\', bytes)
-}
-
-/// How many bytes at the start are neither quotes nor brackets.
-fn plain_run(bytes: &[u8]) -> usize {
-    const STEP: usize = 32;
-    let special = |byte: u8| (byte | 0x20 == b'{') | (byte | 0x20 == b'}') | (byte == b'"');
-    for at in [0, 8, 16, 24] {
-        let Some(word) = word_at(bytes, at) else { break };
-        let folded = word | (LOW * 0x20);
-        let marks = equal(word, b'"') | equal(folded, b'{') | equal(folded, b'}');
-        if marks != 0 {
-            return at + marks.trailing_zeros() as usize / 8;
-        }
-    }
-    let mut at = 0;
-    for chunk in bytes.chunks_exact(STEP) {
-        // No early exit, so that this becomes a few vector instructions.
-        if chunk.iter().fold(false, |any, byte| any | special(*byte)) {
-            break;
-        }
-        at += STEP;
-    }
-    at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| !special(**byte)).count()
 }
 
 fn unescape(bytes: &[u8]) -> String {

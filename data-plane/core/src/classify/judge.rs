@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 
-use super::facts::{Code, Facts, Place, Shape, normalise};
+use super::facts::{Code, Facts, Place, Shape};
 use super::input::{Input, StreamFault, Transport};
 use super::redact;
 use super::rules::{self, Hit};
@@ -198,7 +198,7 @@ fn named_status(facts: &Facts) -> u16 {
 }
 
 fn implied(code: &Code) -> Option<u16> {
-    Some(match normalise(&code.text).as_str() {
+    Some(match code.plain.as_str() {
         "invalidrequesterror"
         | "badrequesterror"
         | "invalidrequest"
@@ -225,20 +225,21 @@ fn minimax_number(facts: &mut Facts, family: Option<&str>) {
     let number =
         message.strip_suffix(')').and_then(|message| message.rsplit_once('(')).map(|(_, number)| number);
     if let Some(number) = number.filter(|n| n.len() == 4 && n.bytes().all(|byte| byte.is_ascii_digit())) {
-        let text = number.to_owned();
-        facts.codes.push(Code { place: Place::BaseResp, text });
+        let code = Code::number(Place::BaseResp, number);
+        facts.codes.push(code);
     }
 }
 
 /// The title of a page.
 fn title(body: &[u8]) -> String {
-    let start = String::from_utf8_lossy(body.get(..body.len().min(2048)).unwrap_or_default());
-    let lower = start.to_ascii_lowercase();
-    let title = lower.find("<title>").map(|at| at + 7).and_then(|from| {
-        let to = lower.get(from..)?.find('<')? + from;
-        start.get(from..to)
+    const TAG: &[u8] = b"<title>";
+    let start = body.get(..2048).unwrap_or(body);
+    let text = memchr::memchr_iter(b'<', start).find_map(|at| {
+        let tag = start.get(at..at + TAG.len())?;
+        if tag.eq_ignore_ascii_case(TAG) { start.get(at + TAG.len()..) } else { None }
     });
-    redact::excerpt(title.unwrap_or_default().trim())
+    let title = text.and_then(|text| text.get(..memchr::memchr(b'<', text)?)).unwrap_or_default();
+    redact::excerpt(String::from_utf8_lossy(title).trim())
 }
 
 /// A verdict that needs no rules: nothing was said that could be read.

@@ -15,22 +15,35 @@ const PREFIXES: &[&str] = &[
 
 /// At most [`EXCERPT`] bytes of `message`, on one line, redacted.
 pub(super) fn excerpt(message: &str) -> String {
-    let mut out = String::with_capacity(message.len().min(EXCERPT));
+    let mut out = String::with_capacity(message.len().min(EXCERPT + 64));
     let mut after_bearer = false;
     let mut rest = message;
     while !rest.is_empty() && out.len() < EXCERPT {
-        let end = rest.bytes().position(parts).map_or(rest.len(), |at| at + 1);
+        let (mut kinds, mut end) = (0, 0);
+        for byte in rest.bytes() {
+            end += 1;
+            let kind = KINDS[usize::from(byte)];
+            kinds |= kind;
+            if kind & PARTS != 0 {
+                break;
+            }
+        }
         let (word, after) = rest.split_at(end);
         rest = after;
-        let core = word.len() - word.bytes().rev().take_while(|byte| closes(*byte)).count();
+        // Most words are words.
+        if !after_bearer && word.len() < 16 && kinds & (SUSPECT | CONTROL) == 0 && !is_bearer(word) {
+            out.push_str(word);
+            continue;
+        }
+        let core = word.len()
+            - word.bytes().rev().take_while(|byte| KINDS[usize::from(*byte)] & CLOSES != 0).count();
         let (core, tail) = word.split_at(core);
-        let bearer = core.eq_ignore_ascii_case("bearer");
         if after_bearer && core.len() >= 4 {
             out.push_str(HIDDEN);
         } else {
             push_word(&mut out, core);
         }
-        after_bearer = bearer || (after_bearer && core.is_empty());
+        after_bearer = core.eq_ignore_ascii_case(BEARER) || (after_bearer && core.is_empty());
         for byte in tail.bytes() {
             out.push(if byte.is_ascii_control() { ' ' } else { char::from(byte) });
         }
@@ -40,30 +53,60 @@ pub(super) fn excerpt(message: &str) -> String {
     out
 }
 
-/// Where words end.
-fn parts(byte: u8) -> bool {
-    matches!(
-        byte,
-        b' ' | b'\n'
-            | b'\r'
-            | b'\t'
-            | b'"'
-            | b'\''
-            | b'`'
-            | b'<'
-            | b'>'
-            | b'('
-            | b')'
-            | b'['
-            | b']'
-            | b','
-            | b';'
-    )
+const BEARER: &str = "bearer";
+
+fn is_bearer(word: &str) -> bool {
+    word.as_bytes().get(..BEARER.len()).is_some_and(|start| start.eq_ignore_ascii_case(BEARER.as_bytes()))
 }
 
+/// Where words end.
+const PARTS: u8 = 1;
 /// What at the end of a word does not belong to it.
-fn closes(byte: u8) -> bool {
-    byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"*-_=+/".contains(&byte)
+const CLOSES: u8 = 2;
+/// What is in keys, addresses and URLs.
+const SUSPECT: u8 = 4;
+const CONTROL: u8 = 8;
+
+/// What each byte is.
+static KINDS: [u8; 256] = kinds();
+
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [0; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        let mut kind = 0;
+        if matches!(
+            byte,
+            b' ' | b'\n'
+                | b'\r'
+                | b'\t'
+                | b'"'
+                | b'\''
+                | b'`'
+                | b'<'
+                | b'>'
+                | b'('
+                | b')'
+                | b'['
+                | b']'
+                | b','
+                | b';'
+        ) {
+            kind |= PARTS;
+        }
+        if !byte.is_ascii_alphanumeric() && !matches!(byte, b'*' | b'-' | b'_' | b'=' | b'+' | b'/') {
+            kind |= CLOSES;
+        }
+        if matches!(byte, b'-' | b'_' | b':' | b'=' | b'@' | b'*') {
+            kind |= SUSPECT;
+        }
+        if byte.is_ascii_control() {
+            kind |= CONTROL;
+        }
+        kinds[byte as usize] = kind;
+        byte += 1;
+    }
+    kinds
 }
 
 /// At most `limit` bytes of `text`, ending at a character.
@@ -78,17 +121,12 @@ pub(super) fn cut(text: &mut String, limit: usize) {
 }
 
 fn push_word(out: &mut String, word: &str) {
-    let has = |wanted: u8| word.as_bytes().contains(&wanted);
-    // Most words are words.
-    let suspect =
-        word.len() >= 16 || word.bytes().any(|byte| matches!(byte, b'-' | b'_' | b':' | b'=' | b'@' | b'*'));
-    if !suspect && !word.bytes().any(|byte| byte.is_ascii_control()) {
+    let kinds = word.bytes().fold(0, |kinds, byte| kinds | KINDS[usize::from(byte)]);
+    if word.len() < 16 && kinds & (SUSPECT | CONTROL) == 0 {
         out.push_str(word);
         return;
     }
-    if has(b':')
-        && let Some(at) = word.find("://")
-    {
+    if let Some(at) = memchr::memmem::find(word.as_bytes(), b"://") {
         push_url(out, word, at + 3);
         return;
     }
@@ -137,16 +175,26 @@ fn is_email(word: &str) -> bool {
 }
 
 fn is_secret(word: &str) -> bool {
-    let known = PREFIXES.iter().any(|prefix| word.starts_with(prefix) && word.len() >= prefix.len() + 4);
-    known || word.contains("***") || word.split(['-', '_', '.', '/', ':', '=']).any(is_random)
+    let begins = |prefix: &&str| {
+        word.len() >= prefix.len() + 4
+            && word.as_bytes().first() == prefix.as_bytes().first()
+            && word.starts_with(*prefix)
+    };
+    let parts = |byte: &u8| matches!(byte, b'-' | b'_' | b'.' | b'/' | b':' | b'=');
+    PREFIXES.iter().any(begins)
+        || word.as_bytes().windows(3).any(|three| three == b"***")
+        || (word.len() >= RANDOM && word.as_bytes().split(parts).any(is_random))
 }
 
+/// A run of letters and digits is at least this long, in bytes, to be taken for a secret.
+const RANDOM: usize = 16;
+
 /// A long run of letters and digits mixed, as no word and no model name has it.
-fn is_random(part: &str) -> bool {
-    part.len() >= 16
-        && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
-        && part.bytes().any(|b| b.is_ascii_digit())
-        && part.bytes().any(|b| b.is_ascii_alphabetic())
+fn is_random(part: &[u8]) -> bool {
+    part.len() >= RANDOM
+        && part.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'+')
+        && part.iter().any(u8::is_ascii_digit)
+        && part.iter().any(u8::is_ascii_alphabetic)
 }
 
 #[cfg(test)]

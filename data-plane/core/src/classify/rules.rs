@@ -7,16 +7,18 @@
 
 mod codes;
 mod endpoints;
+mod index;
 mod numbers;
+mod phrase;
 mod phrases;
 mod special;
 mod status;
 mod words;
 
-use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::facts::{Code, Facts, Place, Shape, normalise};
+use self::index::Index;
+use super::facts::{Facts, Place};
 use crate::words::{Cause, Class};
 
 /// One rule.
@@ -66,7 +68,18 @@ pub(super) struct Hit {
 
 /// All rules, in order.
 pub(super) fn all() -> &'static [&'static Rule] {
-    &index().rules
+    index().rules()
+}
+
+/// Every rule that claims `facts` under `status`, the winner first. Of the status defaults only the winner, and only
+/// where nothing else hit.
+pub(super) fn hits(facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
+    index().hits(facts, vendor, status)
+}
+
+fn index() -> &'static Index {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(Index::build)
 }
 
 const fn rule(id: &'static str, find: Find, class: Class) -> Rule {
@@ -99,134 +112,6 @@ impl Rule {
     }
 }
 
-/// The rules by what they look for, so that a body costs a few look-ups and not a walk over all of them.
-struct Index {
-    rules: Vec<&'static Rule>,
-    words: HashMap<String, Vec<(usize, usize)>>,
-    numbers: HashMap<(Place, &'static str), Vec<(usize, usize)>>,
-    /// Starts and ends of codes.
-    affixes: Vec<(Affix, usize, usize)>,
-    /// Phrases by their first byte in lower case; those that begin with a wildcard under 0.
-    starts: Vec<Vec<Phrase>>,
-    word_sets: Vec<usize>,
-    functions: Vec<(usize, Test)>,
-}
-
-/// A phrase taken apart, its rule and its entry.
-type Phrase = (Vec<Part>, usize, usize);
-
-/// A part of a phrase.
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    /// These bytes, in any ASCII case.
-    Text(&'static str),
-    /// One word or quoted name.
-    Name,
-    /// Up to 80 bytes, then these.
-    Upto(&'static str),
-    /// Nothing more.
-    End,
-}
-
-enum Affix {
-    Start(String),
-    End(String),
-}
-
-fn index() -> &'static Index {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    INDEX.get_or_init(Index::build)
-}
-
-/// Every rule that claims `facts` under `status`, the winner first.
-pub(super) fn hits(facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
-    let index = index();
-    let mut hits = Hits { index, vendor, status, found: Vec::with_capacity(8) };
-    for (at, code) in facts.codes.iter().enumerate() {
-        if code.place == Place::Word {
-            hits.word(code, at);
-        } else if let Some(found) = index.numbers.get(&(code.place, code.text.as_str())) {
-            found.iter().for_each(|(rule, entry)| hits.claim(*rule, *entry, Some(at)));
-        }
-    }
-    if facts.shape != Shape::Html {
-        facts.messages.iter().take(4).for_each(|message| hits.message(message.trim_start()));
-    }
-    for (rule, function) in &index.functions {
-        if hits.applies(*rule) && function(facts, status) {
-            hits.claim(*rule, 0, None);
-        }
-    }
-    let mut found = hits.found;
-    found.sort_unstable();
-    found.dedup_by_key(|hit| hit.rule);
-    found
-}
-
-struct Hits<'a> {
-    index: &'static Index,
-    vendor: Option<&'a str>,
-    status: u16,
-    found: Vec<Hit>,
-}
-
-impl Hits<'_> {
-    fn applies(&self, rule: usize) -> bool {
-        self.index.rules.get(rule).is_some_and(|rule| rule.applies(self.vendor, self.status))
-    }
-
-    fn claim(&mut self, rule: usize, entry: usize, code: Option<usize>) {
-        if self.applies(rule) {
-            self.found.push(Hit { rule, entry, code });
-        }
-    }
-
-    fn word(&mut self, code: &Code, at: usize) {
-        let plain = normalise(&code.text);
-        let mut listed = false;
-        for (rule, entry) in self.index.words.get(&plain).into_iter().flatten() {
-            listed = true;
-            self.claim(*rule, *entry, Some(at));
-        }
-        for (affix, rule, entry) in &self.index.affixes {
-            let matched = match affix {
-                Affix::Start(start) => plain.starts_with(start.as_str()),
-                Affix::End(end) => plain.ends_with(end.as_str()),
-            };
-            if matched {
-                listed = true;
-                self.claim(*rule, *entry, Some(at));
-            }
-        }
-        if listed || words::NEUTRAL.contains(&plain.as_str()) {
-            return;
-        }
-        let parts = words::split(&code.text);
-        for rule in &self.index.word_sets {
-            let Some(Find::Words(sets)) = self.index.rules.get(*rule).map(|rule| &rule.find) else {
-                continue;
-            };
-            if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
-                self.claim(*rule, 0, Some(at));
-            }
-        }
-    }
-
-    fn message(&mut self, message: &str) {
-        let first = message.as_bytes().first().map_or(0, u8::to_ascii_lowercase);
-        for bucket in [usize::from(first), 0] {
-            for (phrase, rule, entry) in self.index.starts.get(bucket).into_iter().flatten() {
-                if starts(message, phrase) {
-                    self.claim(*rule, *entry, None);
-                }
-            }
-            if bucket == 0 {
-                break;
-            }
-        }
-    }
-}
-
 // === impl Find ===
 
 impl Find {
@@ -235,73 +120,6 @@ impl Find {
         match self {
             Self::Codes(texts) | Self::Numbers(_, texts) | Self::Start(texts) => texts,
             Self::Words(_) | Self::If(_) => &[],
-        }
-    }
-}
-
-// === impl Index ===
-
-impl Index {
-    fn build() -> Self {
-        let tables = [
-            special::RULES,
-            endpoints::RULES,
-            phrases::RULES,
-            numbers::RULES,
-            codes::RULES,
-            words::RULES,
-            status::RULES,
-        ];
-        let mut index = Self {
-            rules: tables.iter().flat_map(|table| table.iter()).collect(),
-            words: HashMap::new(),
-            numbers: HashMap::new(),
-            affixes: Vec::new(),
-            starts: vec![Vec::new(); 256],
-            word_sets: Vec::new(),
-            functions: Vec::new(),
-        };
-        index.rules.sort_by_key(|rule| order(rule));
-        for at in 0..index.rules.len() {
-            let Some(rule) = index.rules.get(at).copied() else { continue };
-            index.add(at, rule);
-        }
-        index
-    }
-
-    fn add(&mut self, at: usize, rule: &'static Rule) {
-        match &rule.find {
-            Find::Codes(codes) => {
-                for (entry, code) in codes.iter().enumerate() {
-                    if let Some(start) = code.strip_suffix('*') {
-                        self.affixes.push((Affix::Start(normalise(start)), at, entry));
-                    } else if let Some(end) = code.strip_prefix('*') {
-                        self.affixes.push((Affix::End(normalise(end)), at, entry));
-                    } else {
-                        self.words.entry(normalise(code)).or_default().push((at, entry));
-                    }
-                }
-            }
-            Find::Numbers(place, numbers) => {
-                for (entry, number) in numbers.iter().enumerate() {
-                    self.numbers.entry((*place, number)).or_default().push((at, entry));
-                }
-            }
-            Find::Start(patterns) => {
-                for (entry, pattern) in patterns.iter().enumerate() {
-                    let wild = pattern.starts_with(['*', '…']);
-                    let first = if wild {
-                        0
-                    } else {
-                        pattern.bytes().next().map_or(0, |byte| byte.to_ascii_lowercase())
-                    };
-                    if let Some(bucket) = self.starts.get_mut(usize::from(first)) {
-                        bucket.push((parts(pattern), at, entry));
-                    }
-                }
-            }
-            Find::Words(_) => self.word_sets.push(at),
-            Find::If(function) => self.functions.push((at, *function)),
         }
     }
 }
@@ -326,87 +144,6 @@ fn order(rule: &Rule) -> u8 {
         Some("words") => 20 + by_class,
         _ => 30,
     }
-}
-
-/// A phrase taken apart.
-fn parts(pattern: &'static str) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut rest = pattern;
-    while let Some(first) = rest.chars().next() {
-        let tail = rest.get(first.len_utf8()..).unwrap_or_default();
-        let literal = |text: &'static str| text.split_at(text.find(['*', '…', '$']).unwrap_or(text.len()));
-        match first {
-            '*' => {
-                parts.push(Part::Name);
-                rest = tail;
-            }
-            '$' => {
-                parts.push(Part::End);
-                rest = tail;
-            }
-            '…' => {
-                let (text, after) = literal(tail);
-                parts.push(Part::Upto(text));
-                rest = after;
-            }
-            _ => {
-                let (text, after) = literal(rest);
-                parts.push(Part::Text(text));
-                rest = after;
-            }
-        }
-    }
-    parts
-}
-
-/// Whether `message` begins as the phrase says.
-fn starts(message: &str, parts: &[Part]) -> bool {
-    let mut text = message;
-    for part in parts {
-        text = match part {
-            Part::Text(literal) => match strip(text, literal) {
-                Some(rest) => rest,
-                None => return false,
-            },
-            Part::Name => text.get(name(text)..).unwrap_or_default(),
-            Part::Upto(literal) => {
-                let reach = text.as_bytes().get(..80 + literal.len()).unwrap_or(text.as_bytes());
-                match memchr::memmem::find(reach, literal.as_bytes()) {
-                    Some(at) => text.get(at + literal.len()..).unwrap_or_default(),
-                    None => return false,
-                }
-            }
-            Part::End => return text.trim_end_matches(['.', ' ', '\n', '!', '。']).is_empty(),
-        };
-    }
-    true
-}
-
-fn strip<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
-    let start = text.as_bytes().get(..prefix.len())?;
-    if start.eq_ignore_ascii_case(prefix.as_bytes()) { text.get(prefix.len()..) } else { None }
-}
-
-/// The length of one word, or of one name in quotes or brackets, at most 200 bytes.
-fn name(text: &str) -> usize {
-    let close = match text.chars().next() {
-        Some(quote @ ('\'' | '"' | '`')) => Some(quote),
-        Some('“') => Some('”'),
-        Some('‘') => Some('’'),
-        Some('[') => Some(']'),
-        Some('<') => Some('>'),
-        Some('(') => Some(')'),
-        _ => None,
-    };
-    let end = match close {
-        Some(close) => {
-            text.char_indices().skip(1).find(|(_, c)| *c == close).map(|(at, c)| at + c.len_utf8())
-        }
-        None => Some(text.find([' ', '\n', ',', '，']).unwrap_or(text.len())),
-    };
-    let end = end.filter(|end| *end <= 200).unwrap_or(0);
-    // "Model x: not found"
-    if close.is_none() && text.get(..end).is_some_and(|name| name.ends_with(':')) { end - 1 } else { end }
 }
 
 #[cfg(test)]

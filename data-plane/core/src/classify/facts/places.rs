@@ -1,6 +1,6 @@
 //! Where single providers put what they have to say: Google's details, aggregators' metadata, gateways' faults.
 
-use super::{Code, Facts, MESSAGE, Messages, Place, Rank, scalar, short, text};
+use super::{Code, Facts, MESSAGE, Messages, Place, Rank, scalar, text};
 use crate::classify::json::{Cursor, Value};
 
 impl Facts {
@@ -36,7 +36,7 @@ impl Facts {
                 }
             }
             if let Some(reason) = reason.filter(|_| info) {
-                self.codes.insert(0, Code { place: Place::Word, text: short(&reason) });
+                self.codes.insert(0, Code::word(&reason));
             }
         }
     }

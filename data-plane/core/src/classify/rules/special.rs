@@ -1,7 +1,7 @@
 //! Answers that mean something else than their codes say.
 
 use super::{Find, Rule, dead, rule};
-use crate::classify::facts::{Facts, normalise};
+use crate::classify::facts::Facts;
 use crate::words::{Cause, Class};
 
 pub(super) static RULES: &[Rule] = &[
@@ -83,14 +83,13 @@ fn quoted_request(facts: &Facts, status: u16) -> bool {
     const REQUEST: &[&str] =
         &["contextlengthexceeded", "contentfilter", "unsupportedparameter", "unsupportedvalue"];
     quotes(facts, status)
-        && inner(facts)
-            .is_some_and(|inner| inner.codes.iter().any(|code| REQUEST.contains(&&*normalise(&code.text))))
+        && inner(facts).is_some_and(|inner| inner.codes.iter().any(|code| REQUEST.contains(&&*code.plain)))
 }
 
 fn quoted_throttle(facts: &Facts, status: u16) -> bool {
     quotes(facts, status)
         && !inner(facts).is_some_and(|inner| {
-            inner.codes.iter().any(|code| normalise(&code.text).contains("quota"))
+            inner.codes.iter().any(|code| code.plain.contains("quota"))
                 || inner.first_message().contains("insufficient balance")
         })
 }

@@ -1,0 +1,187 @@
+//! The rules by what they look for, so that a body costs a few look-ups and not a walk over all of them.
+
+use std::collections::HashMap;
+
+use super::phrase::Phrases;
+use super::{Find, Hit, Rule, Test, order};
+use super::{codes, endpoints, numbers, phrases, special, status, words};
+use crate::classify::facts::{Code, Facts, Place, Shape, normalise};
+use crate::hash::QuickBuild;
+
+/// Messages of a body that are read.
+const MESSAGES: usize = 4;
+
+/// A rule and which of its entries.
+type Entry = (usize, usize);
+
+type Map<K> = HashMap<K, Vec<Entry>, QuickBuild>;
+
+pub(super) struct Index {
+    rules: Vec<&'static Rule>,
+    /// Codes by their plain spelling; those that say nothing have no entries.
+    words: Map<Box<str>>,
+    numbers: Map<(Place, &'static str)>,
+    /// Starts and ends of codes, in plain spelling.
+    affixes: Vec<(Affix, Entry)>,
+    phrases: Phrases,
+    word_sets: Vec<(usize, &'static [&'static [&'static str]])>,
+    functions: Vec<(usize, Test)>,
+    /// Status defaults, in order.
+    defaults: Vec<(usize, Test)>,
+}
+
+enum Affix {
+    Start(Box<str>),
+    End(Box<str>),
+}
+
+/// The claims on one body.
+struct Claims<'a> {
+    index: &'a Index,
+    vendor: Option<&'a str>,
+    status: u16,
+    found: Vec<Hit>,
+}
+
+// === impl Index ===
+
+impl Index {
+    pub(super) fn build() -> Self {
+        let tables = [
+            special::RULES,
+            endpoints::RULES,
+            phrases::RULES,
+            numbers::RULES,
+            codes::RULES,
+            words::RULES,
+            status::RULES,
+        ];
+        let mut index = Self {
+            rules: tables.iter().flat_map(|table| table.iter()).collect(),
+            words: Map::default(),
+            numbers: Map::default(),
+            affixes: Vec::new(),
+            phrases: Phrases::new(),
+            word_sets: Vec::new(),
+            functions: Vec::new(),
+            defaults: Vec::new(),
+        };
+        index.rules.sort_by_key(|rule| order(rule));
+        for at in 0..index.rules.len() {
+            let Some(rule) = index.rules.get(at).copied() else { continue };
+            index.add(at, rule);
+        }
+        for neutral in words::NEUTRAL {
+            index.words.entry((*neutral).into()).or_default();
+        }
+        index
+    }
+
+    pub(super) fn rules(&self) -> &[&'static Rule] {
+        &self.rules
+    }
+
+    /// See [`super::hits`].
+    pub(super) fn hits(&self, facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
+        let mut claims = Claims { index: self, vendor, status, found: Vec::with_capacity(8) };
+        for (at, code) in facts.codes.iter().enumerate() {
+            if code.place == Place::Word {
+                claims.word(code, at);
+            } else if let Some(entries) = self.numbers.get(&(code.place, code.text.as_str())) {
+                entries.iter().for_each(|entry| claims.claim(*entry, Some(at)));
+            }
+        }
+        if facts.shape != Shape::Html {
+            for message in facts.messages.iter().take(MESSAGES) {
+                self.phrases.find(message.trim_start(), |rule, entry| claims.claim((rule, entry), None));
+            }
+        }
+        for (rule, function) in &self.functions {
+            if claims.applies(*rule) && function(facts, status) {
+                claims.claim((*rule, 0), None);
+            }
+        }
+        if claims.found.is_empty() {
+            let winner =
+                self.defaults.iter().find(|(rule, test)| claims.applies(*rule) && test(facts, status));
+            if let Some((rule, _)) = winner {
+                claims.claim((*rule, 0), None);
+            }
+        }
+        let mut found = claims.found;
+        found.sort_unstable();
+        found.dedup_by_key(|hit| hit.rule);
+        found
+    }
+
+    fn add(&mut self, at: usize, rule: &'static Rule) {
+        match &rule.find {
+            Find::Codes(codes) => {
+                for (entry, code) in codes.iter().enumerate() {
+                    if let Some(start) = code.strip_suffix('*') {
+                        self.affixes.push((Affix::Start(normalise(start).into()), (at, entry)));
+                    } else if let Some(end) = code.strip_prefix('*') {
+                        self.affixes.push((Affix::End(normalise(end).into()), (at, entry)));
+                    } else {
+                        self.words.entry(normalise(code).into()).or_default().push((at, entry));
+                    }
+                }
+            }
+            Find::Numbers(place, numbers) => {
+                for (entry, number) in numbers.iter().enumerate() {
+                    self.numbers.entry((*place, number)).or_default().push((at, entry));
+                }
+            }
+            Find::Start(patterns) => {
+                for (entry, pattern) in patterns.iter().enumerate() {
+                    self.phrases.add(pattern, at, entry);
+                }
+            }
+            Find::Words(sets) => self.word_sets.push((at, sets)),
+            Find::If(test) if rule.id.starts_with("status.") => self.defaults.push((at, *test)),
+            Find::If(test) => self.functions.push((at, *test)),
+        }
+    }
+}
+
+// === impl Claims ===
+
+impl Claims<'_> {
+    fn applies(&self, rule: usize) -> bool {
+        self.index.rules.get(rule).is_some_and(|rule| rule.applies(self.vendor, self.status))
+    }
+
+    fn claim(&mut self, (rule, entry): Entry, code: Option<usize>) {
+        if self.applies(rule) {
+            self.found.push(Hit { rule, entry, code });
+        }
+    }
+
+    fn word(&mut self, code: &Code, at: usize) {
+        let plain = code.plain.as_str();
+        let mut listed = false;
+        if let Some(entries) = self.index.words.get(plain) {
+            listed = true;
+            entries.iter().for_each(|entry| self.claim(*entry, Some(at)));
+        }
+        for (affix, entry) in &self.index.affixes {
+            let matched = match affix {
+                Affix::Start(start) => plain.starts_with(&**start),
+                Affix::End(end) => plain.ends_with(&**end),
+            };
+            if matched {
+                listed = true;
+                self.claim(*entry, Some(at));
+            }
+        }
+        if listed {
+            return;
+        }
+        let parts = words::split(&code.text);
+        for (rule, sets) in &self.index.word_sets {
+            if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
+                self.claim((*rule, 0), Some(at));
+            }
+        }
+    }
+}
