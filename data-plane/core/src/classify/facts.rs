@@ -3,23 +3,25 @@
 //! Only the places where providers put such things are read; content, echoed input, `failed_generation` and the like
 //! are stepped over.
 
+mod codes;
+mod fields;
 mod messages;
 mod places;
+mod relays;
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 
+pub(super) use self::codes::{Code, Place, normalise};
 use self::messages::{Messages, Rank, is_code, text};
-use super::hints;
-use super::json::{Cursor, Raw, Value};
-use super::redact::cut;
+use super::json::{Cursor, Value};
 
 /// Most of a message that is read, in bytes as written: nobody puts a code or a wait behind that.
 const MESSAGE: usize = 4096;
 
-/// A body that has more codes than this means none of them.
-const MOST_CODES: usize = 32;
+/// Answers are wrapped in one another's messages this deep.
+const MOST_WRAPPED: u8 = 2;
 
 /// What a body looks like, whatever its content type says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,34 +31,6 @@ pub(super) enum Shape {
     Html,
     Text,
     Json,
-}
-
-/// Where a number was found: the same number means different things in different places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    /// A word: means the same everywhere.
-    Word,
-    /// `error.code`, `error.type`.
-    Error,
-    /// `code` beside `message`, without `error`.
-    Top,
-    /// `base_resp.status_code`.
-    BaseResp,
-    /// `error_code`.
-    ErrorCode,
-    /// `header.code`.
-    Header,
-    /// `errors[].code`.
-    Errors,
-}
-
-/// A code, type or reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Code {
-    pub(super) place: Place,
-    pub(super) text: String,
-    /// Of words: how [`normalise`] spells it.
-    pub(super) plain: String,
 }
 
 /// Everything read.
@@ -74,6 +48,8 @@ pub(super) struct Facts {
     pub(super) quoted: Option<String>,
     /// An aggregator says that it is quoting.
     pub(super) aggregated: bool,
+    /// A relay passes on what it was answered itself: keys and accounts in it are the relay's.
+    pub(super) relayed: bool,
     /// The caller's input was flagged by moderation.
     pub(super) flagged: bool,
     /// A per-day quota was exceeded.
@@ -84,23 +60,12 @@ pub(super) struct Facts {
     pub(super) quota_zero: bool,
     /// A wait in a field of its own, in seconds, and the field's name.
     pub(super) wait: Option<(f64, &'static str)>,
+    /// A moment in a field of its own, in seconds since 1970, and the field's name.
+    pub(super) until: Option<(f64, &'static str)>,
     /// `detail` is a list of what is wrong with the request.
     pub(super) validation: bool,
     /// There is an `http_code`, as MiniMax has.
     pub(super) http_code: bool,
-}
-
-// === impl Code ===
-
-impl Code {
-    pub(super) fn word(text: &str) -> Self {
-        let text = short(text);
-        Self { place: Place::Word, plain: normalise(&text), text }
-    }
-
-    pub(super) fn number(place: Place, number: &str) -> Self {
-        Self { place, text: short(number), plain: String::new() }
-    }
 }
 
 // === impl Facts ===
@@ -123,10 +88,11 @@ impl Facts {
             Some(_) => Shape::Text,
         };
         match facts.shape {
-            Shape::Json => facts.json(&mut Cursor::new(body), true),
+            Shape::Json => facts.json(&mut Cursor::new(body), MOST_WRAPPED),
             Shape::Text => facts.message(0, String::from_utf8_lossy(body)),
             Shape::Empty | Shape::Html => {}
         }
+        facts.relayed |= relays::passed_on(&facts);
         facts
     }
 
@@ -140,7 +106,7 @@ impl Facts {
         self.codes.iter().any(|code| code.plain == plain)
     }
 
-    fn json(&mut self, cursor: &mut Cursor<'_>, unwrap: bool) {
+    fn json(&mut self, cursor: &mut Cursor<'_>, wrapped: u8) {
         let mut found = Messages::default();
         match cursor.value() {
             Value::Object => self.top(cursor, &mut found),
@@ -154,30 +120,40 @@ impl Facts {
             _ => {}
         }
         for text in found.sorted() {
-            if !(unwrap && self.unwrapped(&text)) {
-                // A message that is a code.
-                if is_code(&text) {
-                    self.word(&text);
-                }
-                self.message(self.messages.len(), Cow::Owned(text));
+            if self.unwrapped(&text, wrapped, false) {
+                continue;
+            }
+            // A message that is a code.
+            if is_code(&text) {
+                self.word(&text);
+            }
+            let inner = relays::quoted(&text);
+            self.relayed |= inner.is_some();
+            let inner = inner.filter(|inner| !self.unwrapped(inner, wrapped, true)).map(str::to_owned);
+            self.message(self.messages.len(), Cow::Owned(text));
+            if let Some(inner) = inner {
+                self.message(self.messages.len(), Cow::Owned(inner));
             }
         }
     }
 
-    /// A whole JSON answer inside a message; a message that merely begins with JSON is an echo.
-    fn unwrapped(&mut self, text: &str) -> bool {
+    /// A whole JSON answer inside a message; a message that merely begins with JSON is an echo, but for what a relay that
+    /// quotes may add.
+    fn unwrapped(&mut self, text: &str, wrapped: u8, quoted: bool) -> bool {
         let text = text.trim();
-        if !text.starts_with(['{', '[']) {
+        if wrapped == 0 || !text.starts_with(['{', '[']) {
             return false;
         }
         let mut probe = Cursor::new(text.as_bytes());
         probe.skip();
-        let whole = !probe.broken() && (probe.at_end() || probe.rest().starts_with(b"(request id:"));
-        if !whole {
+        let whole = !probe.broken() && probe.at_end();
+        let marked = !whole && !probe.broken() && probe.rest().starts_with(b"(request id:");
+        let followed = quoted && !probe.broken() && relays::may_follow(probe.rest());
+        if !(whole || marked || followed) {
             return false;
         }
         let mut inner = Self::default();
-        inner.json(&mut Cursor::new(text.as_bytes()), false);
+        inner.json(&mut Cursor::new(text.as_bytes()), wrapped - 1);
         if inner.codes.is_empty() && inner.messages.is_empty() {
             return false;
         }
@@ -185,6 +161,8 @@ impl Facts {
         self.messages.splice(0..0, inner.messages);
         self.status = self.status.or(inner.status);
         self.wait = self.wait.or(inner.wait);
+        self.until = self.until.or(inner.until);
+        self.relayed |= marked || inner.relayed;
         self.per_day |= inner.per_day;
         self.per_model |= inner.per_model;
         self.quota_zero |= inner.quota_zero;
@@ -241,7 +219,7 @@ impl Facts {
                 b"Response" | b"response" => self.response(cursor, found),
                 b"error_code" => self.code(cursor, Place::ErrorCode),
                 b"code" | b"Code" => self.code(cursor, Place::Top),
-                b"type" | b"status" | b"reason" | b"error_type" | b"errorType" | b"__type" => {
+                b"type" | b"status" | b"reason" | b"error_type" | b"errorType" | b"__type" | b"errorName" => {
                     self.code(cursor, Place::Top);
                 }
                 b"message" | b"Message" | b"msg" | b"error_msg" | b"error_message" | b"errorMessage"
@@ -290,82 +268,6 @@ impl Facts {
         }
     }
 
-    /// Members that several objects have: statuses and waits.
-    fn other(&mut self, key: Raw<'_>, cursor: &mut Cursor<'_>) {
-        let name = key.plain();
-        match name {
-            b"status_code" | b"statusCode" | b"http_code" | b"raw_status_code" | b"httpStatus" => {
-                self.http_code |= name == b"http_code";
-                match scalar(cursor) {
-                    Value::Num(number) => self.number(number),
-                    Value::Str(raw) => self.number(&raw.text()),
-                    _ => {}
-                }
-            }
-            _ => match hints::field(name) {
-                Some((field, unit)) => {
-                    let seconds = match scalar(cursor) {
-                        Value::Num(number) => number.parse::<f64>().ok().map(|value| value * unit),
-                        Value::Str(raw) => hints::duration(&raw.text()),
-                        _ => None,
-                    };
-                    if let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) {
-                        self.wait.get_or_insert((seconds, field));
-                    }
-                }
-                None => cursor.skip(),
-            },
-        }
-    }
-
-    fn code(&mut self, cursor: &mut Cursor<'_>, place: Place) {
-        match scalar(cursor) {
-            Value::Num(number) => self.numeric(number, place),
-            Value::Str(raw) => {
-                let text = raw.text();
-                let text = text.trim();
-                if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-                    self.numeric(text, place);
-                } else {
-                    if self.status.is_none() {
-                        self.number(text.split(' ').next().unwrap_or_default());
-                    }
-                    // `com.amazonaws...#ThrottlingException`
-                    self.word(text.rsplit('#').next().unwrap_or_default());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn numeric(&mut self, number: &str, place: Place) {
-        let by_http = matches!(place, Place::Error | Place::Top) && number.len() == 3;
-        if by_http {
-            self.number(number);
-        } else if number != "0" && self.codes.len() < MOST_CODES {
-            self.codes.push(Code::number(place, number));
-        }
-    }
-
-    fn number(&mut self, text: &str) {
-        if let Some(status) = text.trim().parse::<u16>().ok().filter(|status| (400..600).contains(status)) {
-            self.status.get_or_insert(status);
-        }
-    }
-
-    fn word(&mut self, text: &str) {
-        let text = text.trim();
-        if !text.is_empty() && text != "None" && text != "error" && self.codes.len() < MOST_CODES {
-            self.codes.push(Code::word(text));
-        }
-    }
-
-    fn param(&mut self, cursor: &mut Cursor<'_>) {
-        if let Value::Str(raw) = scalar(cursor) {
-            self.param = short(&raw.text());
-        }
-    }
-
     fn message(&mut self, at: usize, text: Cow<'_, str>) {
         if !text.trim().is_empty() {
             let at = at.min(self.messages.len());
@@ -391,23 +293,4 @@ fn scalar<'a>(cursor: &mut Cursor<'a>) -> Value<'a> {
     let value = cursor.value();
     cursor.finish(value);
     value
-}
-
-fn short(text: &str) -> String {
-    if text.len() <= 128 && !text.bytes().any(|byte| byte.is_ascii_control()) {
-        return text.to_owned();
-    }
-    let mut text = text.chars().filter(|c| !c.is_control()).take(128).collect();
-    cut(&mut text, 128);
-    text
-}
-
-/// A code without case and punctuation: `invalid_api_key`, `InvalidApiKey` and `INVALID-API-KEY` are one.
-pub(super) fn normalise(code: &str) -> String {
-    if !code.is_ascii() {
-        return code.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
-    }
-    let mut plain = code.to_ascii_lowercase();
-    plain.retain(|c| c.is_ascii_alphanumeric());
-    plain
 }

@@ -50,6 +50,8 @@ pub(super) enum Find {
     Words(&'static [&'static [&'static str]]),
     /// Whatever the function sees.
     If(Test),
+    /// Every answer that a relay passes on and that would have condemned a key or an account: they are not ours.
+    Passed,
 }
 
 /// Looks at the facts and the effective status.
@@ -119,7 +121,7 @@ impl Find {
     pub(super) fn texts(&self) -> &'static [&'static str] {
         match self {
             Self::Codes(texts) | Self::Numbers(_, texts) | Self::Start(texts) => texts,
-            Self::Words(_) | Self::If(_) => &[],
+            Self::Words(_) | Self::If(_) | Self::Passed => &[],
         }
     }
 }

@@ -40,7 +40,10 @@ pub(crate) struct Read {
 
 /// All cases of all files.
 pub(crate) fn all() -> Vec<Case> {
-    ["upstream.jsonl", "extra.jsonl", "judge.jsonl"].iter().flat_map(|file| load(file)).collect()
+    ["upstream.jsonl", "extra.jsonl", "judge.jsonl", "sourced.jsonl"]
+        .iter()
+        .flat_map(|file| load(file))
+        .collect()
 }
 
 /// The cases recorded and handed on, without those made for single rules.

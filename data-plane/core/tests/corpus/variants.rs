@@ -81,7 +81,7 @@ pub(crate) fn without_message(case: &Case) -> Option<Case> {
     }
     let mut value: Value = serde_json::from_str(&case.body).ok()?;
     // A status default may lean on the message: only codes count here.
-    if !case.read(true).rule.starts_with("status") || case.status != 404 {
+    if !case.read(true).rule.starts_with("status") || !matches!(case.status, 404 | 410) {
         replace(&mut value);
         return Some(Case { body: value.to_string(), ..case.clone() });
     }

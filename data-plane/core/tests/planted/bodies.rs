@@ -123,5 +123,17 @@ pub(crate) fn echoes(text: &str) -> Vec<Value> {
         json!({"error": {"message": "filtered", "code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation", "message": text, "prompt": text}}}),
         json!({"error": {"message": "moderated", "code": 400, "metadata": {"flagged_input": text, "reasons": [text]}}}),
         json!({"code": "InvalidParameter", "message": format!("Range of input length should be [1, 10]: {text}"), "request_id": text}),
+        // Through relays, which put words of their own around it.
+        openai(format!(
+            "litellm.BadRequestError: OpenAIException - {own} is not of type 'string' - 'messages.0.content'"
+        )),
+        openai(format!(
+            "litellm.BadRequestError: OpenAIException - '{text}' is not one of ['low', 'high']. Received Model Group=m"
+        )),
+        openai(format!("Error from provider (X): {own} is not of type 'string'")),
+        openai(format!("[a/b] [400]: {own} is not of type 'string' (reset after 5s)")),
+        openai(format!("[{own}] is too short - 'messages' (request id: 2026)")),
+        openai(format!("Invalid value: '{text}' (request id: 2026)")),
+        json!({"error": {"message": "bad request", "type": "invalid_request_error", "details": {"upstreamBody": text, "body": own}}}),
     ]
 }

@@ -4,9 +4,16 @@ use super::{Code, Facts, MESSAGE, Messages, Place, Rank, scalar, text};
 use crate::classify::json::{Cursor, Value};
 
 impl Facts {
-    /// `error.details` of Google's APIs.
+    /// `error.details` of Google's APIs, or a relay's account of its upstream.
     pub(super) fn details(&mut self, cursor: &mut Cursor<'_>) {
         let opened = cursor.value();
+        if opened == Value::Object {
+            while let Some(key) = cursor.key() {
+                self.relayed |= key.plain().starts_with(b"upstream");
+                cursor.skip();
+            }
+            return;
+        }
         if opened != Value::Array {
             cursor.finish(opened);
             return;

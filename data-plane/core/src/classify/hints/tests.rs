@@ -37,11 +37,23 @@ fn part5_phrases() {
         ("Expected available in 1 second(s).", 1.0),
         ("Please wait 7 seconds before retrying", 7.0),
         ("Please wait for 30 sec", 30.0),
+        ("Please upgrade your plan or wait 6 seconds for your limit to reset", 6.0),
+        ("Rate limited. Retry after: 12s", 12.0),
+        ("Retry After: 12 seconds", 12.0),
+        ("try again in 1m30s", 90.0),
+        ("Please try again in 2 hours", 7200.0),
+        ("Resets in 3 days.", 259_200.0),
+        ("fetch failed (reset after 1m 36s)", 96.0),
+        ("usage limit reached, resets at 2026-01-01T02:00:00Z (2056)", 7200.0),
+        ("Limit resets at: 2026-01-01 00:05:59 UTC", 359.0),
+        ("Please retry after 2026-01-01 09:00:00.5+08:00.", 3600.0),
+        ("You can try again at 2026-01-01 00:01 UTC", 60.0),
+        ("It will reset at 2026-01-01 08:00:30 +0800 CST.", 30.0),
         ("Resets in 1h 5m", 3900.0),
         ("请在30秒后重试", 30.0),
         ("请于 2 分钟后再试", 120.0),
     ] {
-        let (found, raw) = in_text(message).unwrap_or_else(|| panic!("{message}"));
+        let (found, raw) = in_text(message, 1_767_225_600.0).unwrap_or_else(|| panic!("{message}"));
         assert!((found - seconds).abs() < 1e-6, "{message}: {found} from {raw}");
     }
 }
@@ -56,8 +68,12 @@ fn part5_no_wait_where_none_is_named() {
         "You can try again in the morning",
         "try again in 5 attempts",
         "retry after 2026-01-01",
+        "resets at 2025-12-31T23:00:00Z",
+        "resets at 10:00 UTC",
+        "Your limit will reset at 2026-09-09 05:38:28",
+        "wait: 5 attempts",
     ] {
-        assert_eq!(in_text(message), None, "{message}");
+        assert_eq!(in_text(message, 1_767_225_600.0), None, "{message}");
     }
 }
 
@@ -101,6 +117,29 @@ fn part5_headers_in_every_form() {
             ],
             Some(42.0),
         ),
+        (
+            &[
+                ("anthropic-ratelimit-unified-status", "rejected"),
+                ("anthropic-ratelimit-unified-reset", "1767225900"),
+            ],
+            Some(300.0),
+        ),
+        (
+            &[
+                ("anthropic-ratelimit-unified-status", "allowed"),
+                ("anthropic-ratelimit-unified-reset", "1767225900"),
+            ],
+            None,
+        ),
+        (
+            &[
+                ("x-codex-primary-used-percent", "100"),
+                ("x-codex-primary-reset-after-seconds", "471285"),
+                ("x-codex-secondary-used-percent", "80"),
+                ("x-codex-secondary-reset-after-seconds", "999999"),
+            ],
+            Some(471_285.0),
+        ),
     ] {
         assert_eq!(wait(pairs, ""), seconds, "{pairs:?}");
     }
@@ -117,6 +156,21 @@ fn part5_fields() {
         (r#"{"error":{"message":"x","retry_after":"20"}}"#, Some(20.0)),
         (r#"{"error":{"message":"x","retry_after_ms":1500}}"#, Some(1.5)),
         (r#"{"error":{"type":"usage_limit_reached","resets_in_seconds":3600}}"#, Some(3600.0)),
+        (
+            r#"{"error":{"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"34.074824224s"}]}}"#,
+            Some(34.074_824_224),
+        ),
+        (r#"{"error":{"message":"x","retryAfterMs":"1500"}}"#, Some(1.5)),
+        (r#"{"error":{"type":"usage_limit_reached","resets_at":1767229200}}"#, Some(3600.0)),
+        (r#"{"error":{"type":"usage_limit_reached","resets_at":1767229200000}}"#, Some(3600.0)),
+        (r#"{"error":{"message":"x","reset_at":"2026-01-01T01:00:00Z"}}"#, Some(3600.0)),
+        (r#"{"error":{"message":"x","retry_at":"2026-01-01T01:00:00.123+00:00"}}"#, Some(3600.0)),
+        (r#"{"error":{"message":"x"},"retryAt":"1767225660"}"#, Some(60.0)),
+        // What is left counts before the moment, and a moment that has passed is none.
+        (r#"{"error":{"message":"x","resets_at":1767229200,"resets_in_seconds":20}}"#, Some(20.0)),
+        (r#"{"error":{"message":"x","resets_at":1767225599}}"#, None),
+        (r#"{"error":{"message":"x","resets_at":12}}"#, None),
+        (r#"{"error":{"message":"x","resets_at":null}}"#, None),
         (r#"{"error":{"message":"x","retry_after":null}}"#, None),
         (r#"{"error":{"message":"x","retry_after":-3}}"#, None),
     ] {

@@ -7,6 +7,7 @@ use super::{Find, Hit, Rule, Test, order};
 use super::{codes, endpoints, numbers, phrases, special, status, words};
 use crate::classify::facts::{Code, Facts, Place, Shape, normalise};
 use crate::hash::QuickBuild;
+use crate::words::Class;
 
 /// Messages of a body that are read.
 const MESSAGES: usize = 4;
@@ -28,6 +29,8 @@ pub(super) struct Index {
     functions: Vec<(usize, Test)>,
     /// Status defaults, in order.
     defaults: Vec<(usize, Test)>,
+    /// What takes the place of rules that condemn, where the answer is not about us.
+    passed: Vec<usize>,
 }
 
 enum Affix {
@@ -40,6 +43,10 @@ struct Claims<'a> {
     index: &'a Index,
     vendor: Option<&'a str>,
     status: u16,
+    /// Rules that condemn a key or an account do not count.
+    relayed: bool,
+    /// One of them would have hit.
+    spared: bool,
     found: Vec<Hit>,
 }
 
@@ -65,6 +72,7 @@ impl Index {
             word_sets: Vec::new(),
             functions: Vec::new(),
             defaults: Vec::new(),
+            passed: Vec::new(),
         };
         index.rules.sort_by_key(|rule| order(rule));
         for at in 0..index.rules.len() {
@@ -83,7 +91,9 @@ impl Index {
 
     /// See [`super::hits`].
     pub(super) fn hits(&self, facts: &Facts, vendor: Option<&str>, status: u16) -> Vec<Hit> {
-        let mut claims = Claims { index: self, vendor, status, found: Vec::with_capacity(8) };
+        let relayed = facts.relayed;
+        let mut claims =
+            Claims { index: self, vendor, status, relayed, spared: false, found: Vec::with_capacity(8) };
         for (at, code) in facts.codes.iter().enumerate() {
             if code.place == Place::Word {
                 claims.word(code, at);
@@ -101,12 +111,15 @@ impl Index {
                 claims.claim((*rule, 0), None);
             }
         }
-        if claims.found.is_empty() {
+        if claims.found.is_empty() && !claims.spared {
             let winner =
                 self.defaults.iter().find(|(rule, test)| claims.applies(*rule) && test(facts, status));
             if let Some((rule, _)) = winner {
                 claims.claim((*rule, 0), None);
             }
+        }
+        if claims.found.is_empty() && claims.spared {
+            self.passed.iter().for_each(|rule| claims.claim((*rule, 0), None));
         }
         let mut found = claims.found;
         found.sort_unstable();
@@ -140,6 +153,7 @@ impl Index {
             Find::Words(sets) => self.word_sets.push((at, sets)),
             Find::If(test) if rule.id.starts_with("status.") => self.defaults.push((at, *test)),
             Find::If(test) => self.functions.push((at, *test)),
+            Find::Passed => self.passed.push(at),
         }
     }
 }
@@ -152,7 +166,13 @@ impl Claims<'_> {
     }
 
     fn claim(&mut self, (rule, entry): Entry, code: Option<usize>) {
-        if self.applies(rule) {
+        if !self.applies(rule) {
+            return;
+        }
+        let condemns = || self.index.rules.get(rule).is_some_and(|rule| rule.class == Class::Disable);
+        if self.relayed && condemns() {
+            self.spared = true;
+        } else {
             self.found.push(Hit { rule, entry, code });
         }
     }

@@ -256,6 +256,7 @@ pub(super) static RULES: &[Rule] = &[
             "The specified deployment could not be found",
             "The API deployment for this resource does not exist",
             "This model version has reached the end of its life",
+            "The dedicated endpoint for * is not running",
             "This model isn't available",
             "This model is not available",
             "This model requires a subscription",

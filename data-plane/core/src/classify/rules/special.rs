@@ -9,7 +9,8 @@ pub(super) static RULES: &[Rule] = &[
     rule("aggregator.request", Find::If(quoted_request), Class::Transparent).on(&[(400, 400), (413, 422)]),
     rule("aggregator.throttle", Find::If(quoted_throttle), Class::Throttle).on(&[(429, 429)]),
     rule("aggregator.fault", Find::If(quotes), Class::Retryable),
-    rule("aggregator.account", Find::If(relays_account), Class::Retryable).on(&[(401, 403)]),
+    rule("aggregator.account_rate", Find::Passed, Class::Throttle).on(&[(429, 429)]),
+    rule("aggregator.account", Find::Passed, Class::Retryable),
     rule("special.moderation", Find::If(|facts, _| facts.flagged), Class::Transparent),
     // A relay whose deployments are cooling down says for how long.
     rule(
@@ -60,18 +61,6 @@ fn quotes(facts: &Facts, _status: u16) -> bool {
         let message = message.strip_prefix("Error from provider: ").unwrap_or(message);
         message.starts_with("Provider returned error")
     }) || (facts.aggregated && facts.first_message().starts_with("Error from provider"))
-}
-
-/// A relay says that whom it asked refused it: an account of the relay's.
-fn relays_account(facts: &Facts, _status: u16) -> bool {
-    let message = facts
-        .messages
-        .iter()
-        .any(|message| ["litellm.", "Error from provider"].iter().any(|start| message.starts_with(start)));
-    message
-        || ["badresponsestatuscode", "providerresponseerror", "upstreamerror"]
-            .iter()
-            .any(|code| facts.has_word(code))
 }
 
 fn inner(facts: &Facts) -> Option<Facts> {

@@ -12,7 +12,7 @@ pub(super) static RULES: &[Rule] = &[
     dead("status.forbidden", Cause::Credential, Find::If(is_json)).confirmed().on(&[(403, 403)]),
     rule("status.forbidden_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
         .on(&[(403, 403)]),
-    rule("status.model_named", Find::If(names_model), Class::ModelUnavailable).on(&[(404, 404)]),
+    rule("status.model_named", Find::If(names_model), Class::ModelUnavailable).on(&[(404, 404), (410, 410)]),
     rule("status.not_found", Find::If(is_json), Class::EndpointMissing).on(&[(404, 404)]),
     rule("status.not_found_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
         .on(&[(404, 404)]),
@@ -33,7 +33,7 @@ fn cloudflare_text(facts: &Facts, _status: u16) -> bool {
         && facts.first_message().trim().get(..11).is_some_and(|s| s.eq_ignore_ascii_case("error code:"))
 }
 
-/// A 404 whose code, parameter or message is about a model.
+/// A 404 or 410 whose code, parameter or message is about a model.
 fn names_model(facts: &Facts, _status: u16) -> bool {
     if facts.shape != Shape::Json {
         return false;

@@ -1,0 +1,79 @@
+//! Relays pass on what somebody else answered *them*: how to tell, and what lies behind their words. What is said there of
+//! a key or an account is said of the relay's, never of ours.
+
+use super::Facts;
+
+/// Types and codes by which relays say so.
+const WORDS: &[&str] = &["badresponsestatuscode", "providerresponseerror", "upstreamerror"];
+
+/// What may follow a quoted answer that is JSON.
+const AFTER: &[&str] = &[
+    "(request id:",
+    "(reset after",
+    ". Received Model Group",
+    "'. Received Model Group",
+    "\". Received Model Group",
+    "\nError: ",
+];
+
+/// What a relay quotes: the text behind `litellm.BadRequestError: OpenAIException - `, `[nvidia/m] [429]: `,
+/// `Error from provider (X): ` or `Upstream error from X: `. `None` where nothing is quoted.
+pub(super) fn quoted(text: &str) -> Option<&str> {
+    if let Some(rest) = text.strip_prefix("litellm.") {
+        let start = rest.get(..rest.floor_char_boundary(160)).unwrap_or(rest);
+        let behind = ["Exception - ", ": "].iter().find_map(|mark| Some(start.find(mark)? + mark.len()))?;
+        return rest.get(behind..).map(bytes);
+    }
+    for start in ["Error from provider", "Upstream error from "] {
+        if let Some(rest) = text.strip_prefix(start) {
+            let name = rest.get(..rest.floor_char_boundary(80)).unwrap_or(rest);
+            return rest.get(name.find(": ")? + 2..).map(bytes);
+        }
+    }
+    bracketed(text)
+}
+
+/// `[provider/model] [429]: ...` or `[provider/model] ... (reset after 30s)`.
+fn bracketed(text: &str) -> Option<&str> {
+    let (name, rest) = text.strip_prefix('[')?.split_once("] ")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | ':' | '@');
+    if name.len() > 120 || !name.contains('/') || !name.chars().all(plain) {
+        return None;
+    }
+    let status = rest.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
+    match status {
+        Some((status, rest)) if status.len() == 3 && status.bytes().all(|b| b.is_ascii_digit()) => Some(rest),
+        _ => rest.contains("(reset after ").then_some(rest),
+    }
+}
+
+/// Without the `b'` of Python's bytes.
+fn bytes(text: &str) -> &str {
+    ["b'", "b\""].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text)
+}
+
+/// Whether a relay's own words go on behind a quoted answer.
+pub(super) fn may_follow(rest: &[u8]) -> bool {
+    matches!(rest, b"'" | b"\"") || AFTER.iter().any(|after| rest.starts_with(after.as_bytes()))
+}
+
+/// Whether `facts` are of an answer passed on: by the words for it, or by the request id that one-api and its kin add to a
+/// message whose type is not their own (`new_api_error`).
+pub(super) fn passed_on(facts: &Facts) -> bool {
+    if WORDS.iter().any(|word| facts.has_word(word)) {
+        return true;
+    }
+    let mut types = facts.codes.iter().map(|code| code.plain.as_str()).filter(|plain| !plain.is_empty());
+    let marked = facts.messages.iter().any(|message| {
+        message.trim_end().ends_with(')') && message.rfind("(request id: ").is_some_and(|at| at > 0)
+    });
+    marked && facts.codes.iter().any(|code| !code.plain.is_empty()) && !types.any(is_own)
+}
+
+/// `new_api_error`, but not the `api_error` that others use.
+fn is_own(plain: &str) -> bool {
+    plain.ends_with("apipanic") || plain.strip_suffix("apierror").is_some_and(|whose| !whose.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

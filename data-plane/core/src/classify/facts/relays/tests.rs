@@ -1,0 +1,56 @@
+use super::*;
+
+#[test]
+fn what_is_quoted_lies_behind_the_relays_own_words() {
+    for (text, inner) in [
+        ("litellm.BadRequestError: OpenAIException - Budget has been exceeded!", "Budget has been exceeded!"),
+        ("litellm.AuthenticationError: AuthenticationError: OpenAIException - No", "No"),
+        (
+            "litellm.BadRequestError: AnthropicException - b'{\"type\":1}'. Received",
+            "{\"type\":1}'. Received",
+        ),
+        ("litellm.BadRequestError: You passed in model=x", "You passed in model=x"),
+        ("Error from provider (Moonshot): no", "no"),
+        ("Error from provider(429): no", "no"),
+        ("Error from provider: Provider returned error", "Provider returned error"),
+        ("Upstream error from Minimax: insufficient balance (1008)", "insufficient balance (1008)"),
+        ("[nvidia/z-ai/glm4.7] [502]: fetch failed", "fetch failed"),
+        ("[ollama/qwen3.6:27b] Provider error (reset after 30s)", "Provider error (reset after 30s)"),
+    ] {
+        assert_eq!(quoted(text), Some(inner), "{text}");
+    }
+    for text in [
+        "",
+        "litellm.",
+        "[a/b] is too short - 'messages'",
+        "['a/b'] [429]: x",
+        "[{'type': 'string_type'}] [429]: x",
+        "[x] [429]: y",
+        "An Error from provider: x",
+        "Errors",
+    ] {
+        assert_eq!(quoted(text), None, "{text}");
+    }
+}
+
+fn relayed(body: &str) -> bool {
+    Facts::read(&http::HeaderMap::new(), body.as_bytes()).relayed
+}
+
+#[test]
+fn a_request_id_and_a_foreign_type_are_an_answer_passed_on() {
+    let body = |kind: &str| {
+        format!(r#"{{"error":{{"message":"Invalid API key (request id: 2026)","type":{kind},"code":null}}}}"#)
+    };
+    assert!(relayed(&body(r#""invalid_request_error""#)));
+    assert!(relayed(&body(r#""api_error""#)));
+    for own in [r#""new_api_error""#, r#""one_api_error""#, r#""yunwu_api_error""#, r#""""#, "null"] {
+        assert!(!relayed(&body(own)), "{own}");
+    }
+    assert!(!relayed(r#"{"error":{"message":"Invalid API key","type":"invalid_request_error"}}"#));
+    assert!(relayed(r#"{"error":{"message":"no","type":"upstream_error"}}"#));
+    assert!(relayed(r#"{"error":{"message":"no","details":{"upstreamStatus":412}}}"#));
+    assert!(relayed(
+        r#"{"error":{"message":"{\"error\":{\"message\":\"no\"}} (request id: 1)","type":"new_api_error"}}"#
+    ));
+}
