@@ -48,6 +48,10 @@ pub(super) fn excerpt(message: &str) -> String {
             out.push(if byte.is_ascii_control() { ' ' } else { char::from(byte) });
         }
     }
+    if out.bytes().any(|byte| byte < 0x20 || byte == 0x7F || byte == 0xC2) {
+        // In URLs, and those above ASCII.
+        out.retain(|c| !c.is_control());
+    }
     cut(&mut out, EXCERPT);
     out.truncate(out.trim_end().len());
     out

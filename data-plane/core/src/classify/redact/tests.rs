@@ -35,6 +35,7 @@ fn what_helps_stays() {
 #[test]
 fn one_line_of_at_most_256_bytes() {
     assert_eq!(excerpt("a\nb\tc\u{7}d"), "a b cd");
+    assert_eq!(excerpt("see https://a.b/c\u{1b}d\u{9b}e now"), "see https://a.b/cde now");
     let long = excerpt(&"余额不足 ".repeat(100));
     assert!(long.len() <= EXCERPT && long.len() > EXCERPT - 8, "{}", long.len());
     assert!(excerpt(&"x".repeat(10_000)).len() <= EXCERPT);

@@ -279,6 +279,8 @@ pub(super) static RULES: &[Rule] = &[
             "* is not a valid model",
             "You don't have access to the model",
             "You do not have access to the model",
+            "You don't have access to this model",
+            "You do not have access to this model",
             "You don't have access to model",
             "You do not have access to model",
             "You are not allowed to sample from this model",
@@ -315,6 +317,13 @@ pub(super) static RULES: &[Rule] = &[
         Class::ModelUnavailable,
     )
     .on(&[(0, 412), (422, 422), (429, 429), (500, 503)]),
+    // At a 5xx it will be back.
+    rule(
+        "phrase.model_off",
+        Find::Start(&["Model is unavailable", "Model is not available"]),
+        Class::ModelUnavailable,
+    )
+    .on(&[(0, 412), (422, 422)]),
     rule(
         "phrase.throttle",
         Find::Start(&[
