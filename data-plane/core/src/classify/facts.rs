@@ -50,6 +50,8 @@ pub(super) struct Facts {
     pub(super) aggregated: bool,
     /// A relay passes on what it was answered itself: keys and accounts in it are the relay's.
     pub(super) relayed: bool,
+    /// A relay's request id is on it, but no type or code of the relay's own.
+    pub(super) marked: bool,
     /// The caller's input was flagged by moderation.
     pub(super) flagged: bool,
     /// A per-day quota was exceeded.
@@ -92,7 +94,8 @@ impl Facts {
             Shape::Text => facts.message(0, String::from_utf8_lossy(body)),
             Shape::Empty | Shape::Html => {}
         }
-        facts.relayed |= relays::passed_on(&facts);
+        facts.relayed |= relays::says_so(&facts);
+        facts.marked = relays::marked(&facts);
         facts
     }
 

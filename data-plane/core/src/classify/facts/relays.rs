@@ -6,6 +6,16 @@ use super::Facts;
 /// Types and codes by which relays say so.
 const WORDS: &[&str] = &["badresponsestatuscode", "providerresponseerror", "upstreamerror"];
 
+/// What one-api and its kin say of our token.
+const OWN: &[&str] = &[
+    "insufficientuserquota",
+    "insufficienttokenquota",
+    "preconsumetokenquotafailed",
+    "modelpriceerror",
+    "getchannelfailed",
+    "noavailablechannel",
+];
+
 /// What may follow a quoted answer that is JSON.
 const AFTER: &[&str] = &[
     "(request id:",
@@ -57,22 +67,25 @@ pub(super) fn may_follow(rest: &[u8]) -> bool {
     matches!(rest, b"'" | b"\"") || AFTER.iter().any(|after| rest.starts_with(after.as_bytes()))
 }
 
-/// Whether `facts` are of an answer passed on: by the words for it, or by the request id that one-api and its kin add to a
-/// message whose type is not their own (`new_api_error`).
-pub(super) fn passed_on(facts: &Facts) -> bool {
-    if WORDS.iter().any(|word| facts.has_word(word)) {
-        return true;
-    }
-    let mut types = facts.codes.iter().map(|code| code.plain.as_str()).filter(|plain| !plain.is_empty());
+/// Whether a type or code says that the answer is passed on.
+pub(super) fn says_so(facts: &Facts) -> bool {
+    WORDS.iter().any(|word| facts.has_word(word))
+}
+
+/// Whether a message bears the request id that one-api and its kin add to all of them, and nothing else is theirs: beside a
+/// provider's own type or code that is an answer passed on.
+pub(super) fn marked(facts: &Facts) -> bool {
     let marked = facts.messages.iter().any(|message| {
         message.trim_end().ends_with(')') && message.rfind("(request id: ").is_some_and(|at| at > 0)
     });
-    marked && facts.codes.iter().any(|code| !code.plain.is_empty()) && !types.any(is_own)
+    marked && !facts.codes.iter().any(|code| is_own(&code.plain))
 }
 
 /// `new_api_error`, but not the `api_error` that others use.
 fn is_own(plain: &str) -> bool {
-    plain.ends_with("apipanic") || plain.strip_suffix("apierror").is_some_and(|whose| !whose.is_empty())
+    let kin = ["apierror", "huberror", "apipanic"];
+    OWN.contains(&plain)
+        || kin.iter().any(|kin| plain.strip_suffix(kin).is_some_and(|whose| !whose.is_empty()))
 }
 
 #[cfg(test)]

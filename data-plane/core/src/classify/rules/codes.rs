@@ -265,7 +265,7 @@ pub(super) static RULES: &[Rule] = &[
             "ModelLoadingError",
             "InternalServerException",
             "InternalServiceError",
-            "channel:no_available_key",
+            "channel:*",
             "do_request_failed",
             "no_db_connection",
         ]),

@@ -33,24 +33,41 @@ fn what_is_quoted_lies_behind_the_relays_own_words() {
     }
 }
 
-fn relayed(body: &str) -> bool {
-    Facts::read(&http::HeaderMap::new(), body.as_bytes()).relayed
+fn read(body: &str) -> Facts {
+    Facts::read(&http::HeaderMap::new(), body.as_bytes())
 }
 
 #[test]
-fn a_request_id_and_a_foreign_type_are_an_answer_passed_on() {
+fn a_request_id_is_the_relays_and_so_are_some_types() {
     let body = |kind: &str| {
         format!(r#"{{"error":{{"message":"Invalid API key (request id: 2026)","type":{kind},"code":null}}}}"#)
     };
-    assert!(relayed(&body(r#""invalid_request_error""#)));
-    assert!(relayed(&body(r#""api_error""#)));
-    for own in [r#""new_api_error""#, r#""one_api_error""#, r#""yunwu_api_error""#, r#""""#, "null"] {
-        assert!(!relayed(&body(own)), "{own}");
+    for foreign in [r#""invalid_request_error""#, r#""api_error""#, r#""""#, "null"] {
+        assert!(read(&body(foreign)).marked, "{foreign}");
     }
-    assert!(!relayed(r#"{"error":{"message":"Invalid API key","type":"invalid_request_error"}}"#));
-    assert!(relayed(r#"{"error":{"message":"no","type":"upstream_error"}}"#));
-    assert!(relayed(r#"{"error":{"message":"no","details":{"upstreamStatus":412}}}"#));
-    assert!(relayed(
-        r#"{"error":{"message":"{\"error\":{\"message\":\"no\"}} (request id: 1)","type":"new_api_error"}}"#
-    ));
+    for own in
+        ["new_api_error", "one_api_error", "yunwu_api_error", "one_hub_error", "insufficient_user_quota"]
+    {
+        assert!(!read(&body(&format!("{own:?}"))).marked, "{own}");
+    }
+    assert!(!read(r#"{"error":{"message":"Invalid API key","type":"invalid_request_error"}}"#).marked);
+}
+
+#[test]
+fn words_of_relays_and_wrapped_answers_are_passed_on() {
+    for body in [
+        r#"{"error":{"message":"no","type":"upstream_error"}}"#,
+        r#"{"error":{"message":"no","details":{"upstreamStatus":412}}}"#,
+        r#"{"error":{"message":"{\"error\":{\"message\":\"no\"}} (request id: 1)","type":"new_api_error"}}"#,
+        r#"{"error":{"message":"[a/b] [401]: {\"error\":{\"message\":\"no\"}} (reset after 5s)"}}"#,
+    ] {
+        assert!(read(body).relayed, "{body}");
+    }
+    for body in [
+        r#"{"error":{"message":"no","type":"api_error"}}"#,
+        r#"{"error":{"message":"no","details":{"status":412}}}"#,
+        r#"{"error":{"message":"{\"error\":{\"message\":\"no\"}}"}}"#,
+    ] {
+        assert!(!read(body).relayed, "{body}");
+    }
 }
