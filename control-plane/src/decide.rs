@@ -4,14 +4,12 @@
 //! They read no clock, draw no random numbers (`jitter` is a parameter) and do no I/O.
 //! What they do not do: find the rows, number revisions, record events.
 
-mod fleet;
 mod human;
 mod probe;
 mod status;
 mod verdict;
 mod view;
 
-pub use fleet::FleetRules;
 pub use human::{cleared, disabled, enabled, is_automatic};
 pub use probe::{Lease, ProbeChange, ProbeOutcome, probed};
 pub use status::{Pending, State, Status, rank};

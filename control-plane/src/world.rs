@@ -19,12 +19,12 @@ use spareline_core::Revision;
 #[cfg(test)]
 use spareline_core::items::Item;
 use spareline_core::items::Items;
+use spareline_core::policy::FleetPolicy;
 use tokio::sync::watch;
 
 pub use follow::follow;
 pub use narrow::{GroupSet, Narrow};
 
-use crate::decide::FleetRules;
 use crate::rollout::Overlay;
 
 /// The registry at one revision.
@@ -37,7 +37,7 @@ pub struct World {
     /// Everything, with secrets.
     pub items: Items,
     /// What the fleet believes, from the global policy.
-    pub rules: FleetRules,
+    pub rules: FleetPolicy,
     /// The registry has had channels in this epoch, so that having none is somebody's decision.
     pub had_channels: bool,
     /// The rollouts that last, by id: what their cohorts see instead.
@@ -79,7 +79,7 @@ pub fn channel() -> (Publisher, Worlds) {
 impl World {
     /// A complete world.
     pub fn new(epoch: Arc<str>, revision: Revision, items: Items) -> Self {
-        let rules = FleetRules::of(items.policy("").map(Arc::as_ref));
+        let rules = FleetPolicy::resolve(items.policy("").map(Arc::as_ref));
         let had_channels = items.channel_count() > 0;
         Self { epoch, revision, items, rules, had_channels, rollouts: Arc::default() }
     }

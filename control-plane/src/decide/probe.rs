@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use spareline_core::policy::FleetPolicy;
 use spareline_core::{Cause, Subject};
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{FleetRules, State, Status};
+use super::{State, Status};
 
 /// How long a verdict waits for a conclusive probe before it is forgotten.
 const PENDING_LIFE: Duration = Duration::from_secs(900);
@@ -74,7 +75,7 @@ pub fn probed(
     status: &Status,
     outcome: &ProbeOutcome,
     last_active: bool,
-    rules: &FleetRules,
+    rules: &FleetPolicy,
     now: OffsetDateTime,
     jitter: f64,
 ) -> ProbeChange {
@@ -122,7 +123,7 @@ pub fn probed(
     }
 }
 
-fn good(status: Status, rules: &FleetRules, now: OffsetDateTime, jitter: f64) -> ProbeChange {
+fn good(status: Status, rules: &FleetPolicy, now: OffsetDateTime, jitter: f64) -> ProbeChange {
     if status.is_out(now) && !rules.auto_enable {
         let pause = pause(status.cause.unwrap_or(Cause::Credential), status.failed_probes, jitter);
         return ProbeChange::Times(Status { retry_at: Some(now + pause), ..status });

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use spareline_core::policy::FleetPolicy;
 use spareline_core::{Cause, ChannelId, CredentialId, Subject};
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
@@ -118,7 +119,7 @@ proptest! {
         channel_fence in 0_i64..40, used in 0_u64..6, jitter in 0.0..1.0_f64,
     ) {
         let facts = Facts { auto_disable: auto, channel_fence, budget: Budget { out: used, allowed: 3 }, ..facts(&status) };
-        let rules = FleetRules::default();
+        let rules = FleetPolicy::default();
         let decision = verdict(&input, &facts, &rules, NOW, jitter);
         let fence = status.fence.max(channel_fence);
         if input.observed_revision < fence {
@@ -165,7 +166,7 @@ proptest! {
             2 => ProbeOutcome::Throttled { retry_after: None, reason: text(), evidence: None },
             _ => ProbeOutcome::Inconclusive { reason: text() },
         };
-        let rules = FleetRules { auto_enable, ..FleetRules::default() };
+        let rules = FleetPolicy { auto_enable, ..FleetPolicy::default() };
         let subject = Subject::Credential(CredentialId(1));
         let change = probed(&subject, &status, &outcome, last, &rules, NOW, jitter);
         match &change {
@@ -213,7 +214,7 @@ fn part7_the_order_of_causes_is_the_semantics() {
         Cause::Unhealthy,
     ];
     assert!(order.windows(2).all(|w| rank(w[0]) > rank(w[1])));
-    let rules = FleetRules::default();
+    let rules = FleetPolicy::default();
     let over = |before, cause| {
         let status = out(before, 300);
         verdict(&input(cause), &facts(&status), &rules, NOW, 0.5).disposition
@@ -237,7 +238,7 @@ fn part7_the_order_of_causes_is_the_semantics() {
 
 #[test]
 fn a_growing_throttle_starts_small_doubles_and_starts_anew_after_quiet() {
-    let rules = FleetRules { throttle_initial: Some(Duration::from_secs(20)), ..FleetRules::default() };
+    let rules = FleetPolicy { throttle_initial: Some(Duration::from_secs(20)), ..FleetPolicy::default() };
     let throttle = |status: &Status, now| {
         verdict(&input(Cause::Throttled), &facts(status), &rules, now, 0.5).write.map(|next| {
             let wait = (next.retry_at.unwrap() - now).whole_seconds();
@@ -260,7 +261,7 @@ fn a_growing_throttle_starts_small_doubles_and_starts_anew_after_quiet() {
 
 #[test]
 fn throttle_length_comes_from_the_hint_else_from_the_policy_and_age_counts() {
-    let rules = FleetRules::default();
+    let rules = FleetPolicy::default();
     let active = Status::default();
     let end = |input: &VerdictInput| {
         let decision = verdict(input, &facts(&active), &rules, NOW, 0.5);
@@ -296,13 +297,13 @@ fn an_answer_below_500_brings_an_unhealthy_channel_back() {
     let subject = Subject::Channel(ChannelId(1));
     let status = out(Cause::Unhealthy, 10);
     let limited = ProbeOutcome::Throttled { retry_after: None, reason: "429".into(), evidence: None };
-    let change = probed(&subject, &status, &limited, false, &FleetRules::default(), NOW, 0.5);
+    let change = probed(&subject, &status, &limited, false, &FleetPolicy::default(), NOW, 0.5);
     let ProbeChange::Publish { status, raise_fence: true } = change else { panic!("{change:?}") };
     assert_eq!(status.state, State::Active);
     // A key that is limited lives: its cause becomes throttled.
     let key = Subject::Credential(CredentialId(1));
     let dead = out(Cause::Credential, 10);
-    let change = probed(&key, &dead, &limited, false, &FleetRules::default(), NOW, 0.5);
+    let change = probed(&key, &dead, &limited, false, &FleetPolicy::default(), NOW, 0.5);
     let ProbeChange::Publish { status, raise_fence: false } = change else { panic!("{change:?}") };
     assert_eq!((status.cause, status.retry_at), (Some(Cause::Throttled), Some(at(300))));
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use spareline_core::Cause;
+use spareline_core::policy::FleetPolicy;
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 
-use super::{FleetRules, Pending, State, Status, rank};
+use super::{Pending, State, Status, rank};
 
 /// A verdict older than this when it arrives is confirmed by a probe first.
 pub(super) const OLD: Duration = Duration::from_secs(300);
@@ -105,7 +106,7 @@ impl Decision {
 pub fn verdict(
     input: &VerdictInput,
     facts: &Facts<'_>,
-    rules: &FleetRules,
+    rules: &FleetPolicy,
     now: OffsetDateTime,
     jitter: f64,
 ) -> Decision {
@@ -217,24 +218,23 @@ struct Throttle {
 }
 
 impl Throttle {
-    fn of(input: &VerdictInput, status: &Status, rules: &FleetRules, now: OffsetDateTime) -> Throttle {
+    fn of(input: &VerdictInput, status: &Status, rules: &FleetPolicy, now: OffsetDateTime) -> Throttle {
         if let Some(wait) = input.retry_after {
             // What is left may be nothing: that is a throttle whose time is over, not one of a second.
             let wait = if wait.is_zero() { wait } else { wait.clamp(HINT.0, HINT.1) };
             return Throttle { until: now + wait, hinted: true, throttles: status.throttles };
         }
         let reached = now - input.age;
-        let Some(initial) = rules.throttle_initial else {
+        if rules.throttle_initial.is_none() {
             return Throttle { until: reached + rules.throttle_default, hinted: false, throttles: 0 };
-        };
+        }
         // It grows while throttles follow each other closely, and starts anew after a quiet time.
         let repeated =
             status.throttled_until.is_some_and(|end| end <= now && now < end + rules.throttle_default);
         let throttles = if repeated { status.throttles.saturating_add(1) } else { status.throttles };
         let running = status.cause_in_force(now) == Some(Cause::Throttled);
         let throttles = if repeated || running { throttles } else { 0 };
-        let wait = initial.saturating_mul(1 << throttles.min(20)).min(rules.throttle_default);
-        Throttle { until: reached + wait, hinted: false, throttles }
+        Throttle { until: reached + rules.throttle(throttles), hinted: false, throttles }
     }
 
     /// Later than every deadline in force, by a tenth of what is left of it at least.

@@ -3,17 +3,18 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use spareline_core::Subject;
+use spareline_core::policy::FleetPolicy;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 
 use super::rows::{Key, StatusRow, status_columns};
 use super::{Result, policies};
-use crate::decide::{Budget, Facts, FleetRules, Known, Status};
+use crate::decide::{Budget, Facts, Known, Status};
 
 /// The facts about some subjects, at one moment.
 #[derive(Debug)]
 pub(super) struct Book {
-    pub(super) rules: FleetRules,
+    pub(super) rules: FleetPolicy,
     pub(super) now: OffsetDateTime,
     pub(super) epoch: String,
     /// The newest revision.
@@ -206,7 +207,7 @@ async fn statuses(conn: &mut PgConnection, keys: &[Key]) -> Result<HashMap<Subje
 
 /// The budget now: distinct credentials and abilities out by machine within the window, throttles apart, and how many may
 /// be. What is alive is counted only when it matters.
-pub(super) async fn budget(conn: &mut PgConnection, rules: &FleetRules) -> Result<Budget> {
+pub(super) async fn budget(conn: &mut PgConnection, rules: &FleetPolicy) -> Result<Budget> {
     let out: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM statuses WHERE state = 'disabled' AND cause NOT IN ('operator', 'throttled') \
          AND disabled_at > clock_timestamp() - make_interval(secs => $1)",

@@ -1,12 +1,12 @@
 //! Policies: one per group and one for all.
 
 use serde_json::{Value, json};
+use spareline_core::policy::FleetPolicy;
 use spareline_proto::registry::v1 as pb;
 use sqlx::PgConnection;
 
 use super::events::Item;
 use super::{Result, Store, StoreError, Tx, json as proto_json};
-use crate::decide::FleetRules;
 
 pub(super) type PolicyRow = (String, i64, Value);
 
@@ -26,8 +26,8 @@ async fn find(conn: &mut PgConnection, group: &str) -> Result<Option<pb::Policy>
 }
 
 /// What the fleet believes, as stored now.
-pub(super) async fn rules(conn: &mut PgConnection) -> Result<FleetRules> {
-    Ok(FleetRules::of(find(conn, "").await?.as_ref()))
+pub(super) async fn rules(conn: &mut PgConnection) -> Result<FleetPolicy> {
+    Ok(FleetPolicy::resolve(find(conn, "").await?.as_ref()))
 }
 
 pub(super) fn bare(policy: &pb::Policy) -> pb::Policy {

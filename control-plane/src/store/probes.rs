@@ -1,6 +1,7 @@
 //! Leases of the prober: any replica may probe, one at a time does.
 
 use serde_json::json;
+use spareline_core::policy::FleetPolicy;
 use spareline_core::{Cause, ChannelId, Subject};
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::rows::{self, Key, StatusRow, status_columns};
 use super::verdicts::jitter;
 use super::{Result, Store, Tx, health, last, policies};
-use crate::decide::{self, FleetRules, Lease, ProbeChange, ProbeOutcome, State, Status};
+use crate::decide::{self, Lease, ProbeChange, ProbeOutcome, State, Status};
 
 /// Which rows to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,7 +192,7 @@ impl Tx {
         &mut self,
         lease: &Lease,
         outcome: &ProbeOutcome,
-        rules: &FleetRules,
+        rules: &FleetPolicy,
     ) -> Result<ProbeResult> {
         let key = Key::from(&lease.subject);
         let row: Option<StatusRow> = sqlx::query_as(concat!(

@@ -67,12 +67,17 @@ impl FleetPolicy {
         }
     }
 
+    /// How many subjects may be out by machine at once where so many live credentials and abilities exist.
+    pub fn budget(&self, live: u64) -> u64 {
+        (live.saturating_mul(u64::from(self.budget_percent)) / 100).max(u64::from(self.budget_min))
+    }
+
     /// How long the `repetition`th throttle without a hint lasts, counted from zero.
     pub fn throttle(&self, repetition: u32) -> Duration {
         match self.throttle_initial {
             None => self.throttle_default,
             Some(initial) => {
-                initial.saturating_mul(1 << repetition.min(16)).min(self.throttle_default.max(initial))
+                initial.saturating_mul(1 << repetition.min(20)).min(self.throttle_default.max(initial))
             }
         }
     }
