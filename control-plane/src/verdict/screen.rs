@@ -1,15 +1,16 @@
 //! What the world in memory already answers: a thousand proxies that learn of one dead key at once need one write.
 //!
-//! Asked only while the database is busy, and only of batches whose every verdict is about something that is out for the
-//! same or a stronger cause. The answer is not kept: a repeated batch is judged anew, and may then be STALE, which ends the
-//! proxy's overlay just the same; APPLIED it can only be where the subject is still out. Whatever else it might be (stale, unknown, a longer throttle) is the store's to say.
+//! Asked only while the database is busy, and only of batches whose every verdict is about something that another reporter
+//! took out for the same cause. What this proxy took out itself, or a probe did that it asked for, may be a batch whose answer
+//! was lost, and gets the answer it got before; that, and whatever else it might be (stale, unknown, another cause, a longer throttle), is the store's to
+//! say. The answer is not kept: repeated when the subject is back, the batch is STALE, which ends the proxy's overlay just
+//! the same.
 
 use std::time::SystemTime;
 
 use spareline_core::{Cause, Subject, convert};
 use spareline_proto::dataplane::v1 as dp;
 
-use crate::decide::rank;
 use crate::world::{World, state};
 
 /// The answers, where all are ALREADY.
@@ -21,6 +22,7 @@ pub(super) fn already(
     if batch.epoch != *world.epoch {
         return None;
     }
+    let own = format!("proxy:{}", batch.proxy_id);
     let answer = |verdict: &dp::Verdict| {
         let subject = convert::subject(verdict.subject.as_ref()?)?;
         let claimed = convert::cause(verdict.cause)?;
@@ -28,8 +30,9 @@ pub(super) fn already(
         let in_force = convert::cause(status.cause)?;
         let fence = status.fence_revision.max(fence_above(world, &subject));
         // A throttle may last longer than the one in force.
-        let weaker = rank(in_force) >= rank(claimed) && in_force != Cause::Throttled;
-        (weaker && verdict.observed_revision >= fence).then(|| dp::VerdictResult {
+        let same = in_force == claimed && in_force != Cause::Throttled;
+        let others = status.actor.starts_with("proxy:") && status.actor != own;
+        (same && others && verdict.observed_revision >= fence).then(|| dp::VerdictResult {
             verdict_id: verdict.verdict_id.clone(),
             disposition: dp::Disposition::Already.into(),
             status_revision: 0,

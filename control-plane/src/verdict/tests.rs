@@ -133,6 +133,25 @@ async fn part7_a_repeated_batch_gets_the_same_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn part7_in_a_storm_too_a_repeated_batch_gets_the_same_answer() {
+    let registry = Registry::new().await;
+    let channel = registry.channel("one", "http://127.0.0.1:9/v1", &["m"], &["sk-1"]).await;
+    let key = channel.credential_ids[0];
+    let ours = dead(&registry, 1, key);
+    let reports = service(&registry);
+    let first = reports.report_verdicts(Request::new(ours.clone())).await.unwrap().into_inner();
+    assert_eq!(first.results[0].disposition(), dp::Disposition::Applied);
+    let world = registry.reached(first.results[0].status_revision).await;
+    let now = std::time::SystemTime::now();
+    assert_eq!(super::screen::already(&world, &ours, now), None, "its answer may have been lost");
+    let theirs = super::screen::already(&world, &dead(&registry, 2, key), now).expect("is known");
+    assert_eq!(theirs[0].disposition(), dp::Disposition::Already);
+    let mut weaker = dead(&registry, 2, key);
+    weaker.verdicts[0].cause = pb::Cause::Quota.into();
+    assert_eq!(super::screen::already(&world, &weaker, now), None, "it may have been applied before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn part7_a_lost_database_is_unavailable_and_counts_nothing() {
     let registry = Registry::new().await;
     let channel = registry.channel("one", "http://127.0.0.1:9/v1", &["m"], &["sk-1"]).await;
