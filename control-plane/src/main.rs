@@ -39,6 +39,7 @@ fn serve(flags: ServeFlags) -> anyhow::Result<ExitCode> {
     }
     let _log = spareline_control::log::start(&config).map_err(|why| anyhow::anyhow!("{why}"))?;
     spareline_upstream::install_tls();
+    tracing::debug!(event = "open_files", limit = spareline_upstream::raise_open_files());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     let result = runtime.block_on(async {
         let (stop, force) = (CancellationToken::new(), CancellationToken::new());

@@ -16,6 +16,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(standalone::check(&config)?);
     }
     let (logger, _flush) = log::init(config.log_format, &config.log_level);
+    tracing::debug!(event = "open_files", limit = spareline_upstream::raise_open_files());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

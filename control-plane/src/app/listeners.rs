@@ -1,9 +1,9 @@
 //! Sockets and HTTP/2.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -13,6 +13,8 @@ use super::gate::Gate;
 
 /// How often an idle connection is asked for a sign of life, and how long it may take.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(15));
+/// Connections that may wait to be accepted: a whole fleet comes back at once after a restart.
+const BACKLOG: u32 = 4096;
 /// Calls at once over one connection.
 const STREAMS: u32 = 200;
 
@@ -26,10 +28,12 @@ impl Listener {
     /// Takes it.
     pub(super) fn bind(key: &'static str, address: SocketAddr) -> Result<Self, AppError> {
         let bind = || {
-            let socket = StdListener::bind(address)?;
-            socket.set_nonblocking(true)?;
-            let address = socket.local_addr()?;
-            Ok(Self { address, socket: TcpListener::from_std(socket)? })
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // A port that was in use a moment ago can be taken again at once.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let socket = socket.listen(BACKLOG)?;
+            Ok(Self { address: socket.local_addr()?, socket })
         };
         bind().map_err(|source| AppError::Listen { key, address, source })
     }

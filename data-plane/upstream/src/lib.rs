@@ -15,6 +15,7 @@ mod direct;
 mod error_event;
 pub mod headers;
 mod judge;
+mod process;
 pub mod request;
 mod source;
 pub mod target;
@@ -26,6 +27,7 @@ pub use attempt::{Answer, Attempt, Body, CommitMode, End, Ending, Failed, Limits
 pub use budget::{Budget, Reservation};
 pub use clients::{Clients, ClientsConfig, Line, LineError};
 pub use error_event::STREAM_INTERRUPTED;
+pub use process::raise_open_files;
 pub use request::Outgoing;
 pub use target::{Network, Target};
 
