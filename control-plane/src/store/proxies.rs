@@ -47,12 +47,12 @@ struct Row {
 }
 
 impl Store {
-    /// Opens a session: the newest one takes the row, whoever had it.
+    /// Opens sessions, of a whole fleet at once after a restart: each takes its row, whoever had it.
     ///
     /// # Errors
     /// `Unavailable`.
-    pub async fn open_session(&self, row: &ProxyRow) -> Result<()> {
-        self.put(std::slice::from_ref(row), true).await?;
+    pub async fn open_sessions(&self, rows: &[ProxyRow]) -> Result<()> {
+        self.put(rows, true).await?;
         Ok(())
     }
 

@@ -191,10 +191,8 @@ impl Presence {
         let (new, known): (Vec<_>, Vec<_>) = self.due(Instant::now()).into_iter().partition(|(_, new)| *new);
         let new: Vec<_> = new.into_iter().map(|(row, _)| row).collect();
         let known: Vec<_> = known.into_iter().map(|(row, _)| row).collect();
-        for (i, row) in new.iter().enumerate() {
-            if let Err(error) = store.open_session(row).await {
-                return self.not_written(&error, new[i..].iter().chain(&known));
-            }
+        if let Err(error) = store.open_sessions(&new).await {
+            return self.not_written(&error, &new, &known);
         }
         if known.is_empty() {
             return;
@@ -206,16 +204,20 @@ impl Presence {
                 proxy_ids = %elsewhere.join(","),
                 "newer sessions of these proxies are open at another replica"
             ),
-            Err(error) => self.not_written(&error, known.iter()),
+            Err(error) => self.not_written(&error, &[], &known),
         }
     }
 
-    fn not_written<'a>(&self, error: &StoreError, rows: impl Iterator<Item = &'a ProxyRow>) {
+    /// They are due again; a session whose first row it was still has to take it from whoever has it.
+    fn not_written(&self, error: &StoreError, new: &[ProxyRow], known: &[ProxyRow]) {
         tracing::debug!(event = "positions_not_written", error = %error);
         let mut state = self.locked();
-        for row in rows {
+        for (row, first) in new.iter().map(|row| (row, true)).chain(known.iter().map(|row| (row, false))) {
             if let Some(session) = row.session_id.and_then(|id| state.sessions.get_mut(&id)) {
                 session.dirty = true;
+                if first {
+                    session.written = None;
+                }
             }
         }
     }

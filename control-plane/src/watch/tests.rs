@@ -8,6 +8,7 @@ use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::dataplane::v1::registry_watch_service_client::RegistryWatchServiceClient;
 use spareline_proto::dataplane::v1::watch_request::Message as Say;
 use spareline_proto::dataplane::v1::watch_response::Message as Hear;
+use spareline_proto::registry::v1 as pb;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -16,7 +17,7 @@ use tonic::transport::{Channel, Server};
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 
-use super::{Presence, WatchService};
+use super::{Presence, SNAPSHOTS, WatchService};
 use crate::fleet::FleetService;
 use crate::testing::Registry;
 
@@ -36,14 +37,18 @@ impl Served {
     }
 
     async fn over(registry: Registry, replica: &str) -> Self {
-        let presence = Presence::new(replica);
-        let stop = CancellationToken::new();
-        let watch = WatchService::new(
-            registry.store.clone(),
-            registry.worlds.clone(),
-            presence.clone(),
-            stop.clone(),
-        );
+        let (presence, stop) = (Presence::new(replica), CancellationToken::new());
+        let (store, worlds) = (registry.store.clone(), registry.worlds.clone());
+        let watch = WatchService::new(store, worlds, presence.clone(), stop.clone());
+        Self::with(registry, presence, watch, stop).await
+    }
+
+    async fn with(
+        registry: Registry,
+        presence: Presence,
+        watch: WatchService,
+        stop: CancellationToken,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = Server::builder().add_service(watch.clone().into_server());
@@ -306,6 +311,62 @@ async fn part6_watch_a_half_closed_client_is_served_and_a_gone_one_is_forgotten(
     while !served.presence.sessions().is_empty() {
         tokio::time::timeout(Duration::from_secs(5), changes.changed()).await.expect("it has left").unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part6_watch_an_old_session_is_asked_to_reconnect_and_goes_on_from_there() {
+    let registry = Registry::new().await;
+    registry.channel("one", "http://127.0.0.1:9/v1", &["m"], KEY).await;
+    let (presence, stop) = (Presence::new("replica-1"), CancellationToken::new());
+    let settings = super::session::Settings {
+        heartbeat: Duration::from_secs(10),
+        max_age: Duration::from_secs(1),
+        replica_id: "replica-1".into(),
+        features: Vec::new(),
+    };
+    let (store, worlds) = (registry.store.clone(), registry.worlds.clone());
+    let watch = WatchService::with_settings(store, worlds, presence.clone(), stop.clone(), settings);
+    let served = Served::with(registry, presence, watch, stop).await;
+    let mut watcher = served.watcher(hello("p", &["default"])).await;
+    assert!(!watcher.welcome().await.resumed);
+    watcher.settle().await;
+    let held = watcher.position.clone();
+    assert_eq!(watcher.end().await.unwrap().as_deref(), Some("session age"));
+    let again = dp::Hello { held, ..hello("p", &["default"]) };
+    assert!(served.watcher(again).await.welcome().await.resumed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part6_watch_stalled_snapshots_keep_others_waiting_for_their_turn_only() {
+    let served = Served::new().await;
+    // Some 5 MiB: more than a client that does not read lets onto the wire.
+    let labels = (0..64).map(|n| (format!("label-{n}"), "x".repeat(256)));
+    let heavy = pb::Channel {
+        provider: "openai_compatible".into(),
+        base_url: "http://127.0.0.1:9/v1".into(),
+        models: vec![pb::ModelEntry { model: "m".into(), ..Default::default() }],
+        labels: labels.collect(),
+        ..Default::default()
+    };
+    for n in 0..300 {
+        served.registry.create(pb::Channel { name: format!("c{n}"), ..heavy.clone() }, KEY).await;
+    }
+    let mut stalled = Vec::new();
+    for n in 0..SNAPSHOTS {
+        let mut watcher = served.watcher(hello(&format!("stalled-{n}"), &["default"])).await;
+        watcher.welcome().await;
+        stalled.push(watcher);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let asked = std::time::Instant::now();
+    let mut last = served.watcher(hello("last", &["default"])).await;
+    last.welcome().await;
+    let turn = tokio::time::timeout(Duration::from_secs(30), last.settle()).await;
+    assert_eq!(turn.expect("a turn within some seconds"), "snapshot");
+    assert!(asked.elapsed() > Duration::from_secs(1), "nobody was stalled");
+    assert_eq!(last.held.channel_count(), 300);
+    // Those that stalled go on as soon as they read.
+    assert_eq!(stalled[0].settle().await, "snapshot");
 }
 
 #[tokio::test(flavor = "multi_thread")]

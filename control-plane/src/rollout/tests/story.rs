@@ -52,7 +52,7 @@ impl Story {
             rejections: Vec::new(),
             last_seen_at: OffsetDateTime::UNIX_EPOCH,
         };
-        self.registry.store.open_session(&row).await.unwrap();
+        self.registry.store.open_sessions(std::slice::from_ref(&row)).await.unwrap();
         self.fleet.insert(id.to_owned(), row);
     }
 

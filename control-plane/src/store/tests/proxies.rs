@@ -27,8 +27,8 @@ async fn part5_a_proxys_row_belongs_to_its_newest_session() {
         last_seen_at: time::OffsetDateTime::UNIX_EPOCH,
     };
     let (old, new) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-    store.open_session(&row(old, 1)).await.unwrap();
-    store.open_session(&row(new, 2)).await.unwrap();
+    store.open_sessions(&[row(old, 1)]).await.unwrap();
+    store.open_sessions(&[row(new, 2)]).await.unwrap();
     assert_eq!(store.put_proxies(&[row(old, 9)]).await.unwrap(), ["p1"], "a ghost's position is not written");
     assert!(store.put_proxies(&[row(new, 3)]).await.unwrap().is_empty());
     store.end_sessions(&[old]).await.unwrap();

@@ -52,6 +52,20 @@ async fn part6_positions_are_written_in_batches_and_refreshed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn part6_a_first_row_that_could_not_be_written_is_still_a_first_row() {
+    let presence = Presence::new("replica-1");
+    let _one = open(&presence, "one", "i");
+    let (rows, new): (Vec<_>, Vec<_>) = presence.due(Instant::now()).into_iter().unzip();
+    assert_eq!(new, [true]);
+    presence.not_written(&StoreError::Unavailable(sqlx::Error::PoolTimedOut), &rows, &[]);
+    let (rows, new): (Vec<_>, Vec<_>) = presence.due(Instant::now()).into_iter().unzip();
+    assert_eq!(new, [true], "another session's row would be left to it");
+    presence.not_written(&StoreError::Unavailable(sqlx::Error::PoolTimedOut), &[], &rows);
+    let again: Vec<_> = presence.due(Instant::now()).into_iter().map(|(_, new)| new).collect();
+    assert_eq!(again, [false]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn part6_of_two_instances_with_one_id_the_newest_stands_in_the_table() {
     let presence = Presence::new("replica-1");
     let _older = open(&presence, "p", "a");
@@ -62,4 +76,26 @@ async fn part6_of_two_instances_with_one_id_the_newest_stands_in_the_table() {
     assert_eq!(instances(&presence), ["b"]);
     drop(newer);
     assert_eq!(instances(&presence), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn part6_twins_are_told_from_a_restart_by_living_on() {
+    let presence = Presence::new("replica-1");
+    let _first = open(&presence, "p", "a");
+    let _restarted = open(&presence, "p", "b");
+    let said = |presence: &Presence| {
+        presence.due(Instant::now());
+        presence.locked().sessions.values().filter(|session| session.warned).count()
+    };
+    assert_eq!(said(&presence), 0);
+    tokio::time::advance(DUPLICATE_AFTER - Duration::from_secs(1)).await;
+    assert_eq!(said(&presence), 0, "a dead connection is noticed within as long");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(said(&presence), 1, "and said once");
+    // The same process that came back over another connection is no twin: its older session is told to end.
+    let presence = Presence::new("replica-1");
+    let _ghost = open(&presence, "p", "a");
+    let _newer = open(&presence, "p", "a");
+    tokio::time::advance(2 * DUPLICATE_AFTER).await;
+    assert_eq!(said(&presence), 0);
 }

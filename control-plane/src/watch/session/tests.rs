@@ -255,6 +255,19 @@ fn chunks_stay_below_a_mebibyte_and_carry_everything() {
     assert!(chunks.iter().all(|c| c.encoded_len() <= MAX_FRAME));
     assert_eq!(chunks.iter().map(|c| c.channels.len()).sum::<usize>(), 200);
     assert!(chunks.iter().rev().skip(1).all(|c| !c.last && c.position.is_none()));
+    let usual = |id| pb::Channel {
+        models: (0..10)
+            .map(|m| fixtures::model(&format!("model-{id}-{m}-of-a-usual-length-as-vendors-have-it")))
+            .collect(),
+        ..fixtures::channel(id)
+    };
+    let many = self::target(1, (1..=10_000).map(usual).collect());
+    let mut bench = Bench::open(None, &many);
+    bench.welcome(&many);
+    let all = bench.snapshot(&many);
+    assert!(all.iter().map(|c| c.encoded_len()).sum::<usize>() > 4 << 20, "no more than one message holds");
+    assert!(all.iter().all(|c| c.encoded_len() <= MAX_FRAME));
+    assert_eq!(all.iter().map(|c| c.channels.len()).sum::<usize>(), 10_000);
     // An update as large comes as a snapshot.
     let mut bench = Bench::synced(&self::target(1, vec![]));
     let large = Target { revision: Revision(2), ..target };
