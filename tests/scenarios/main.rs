@@ -1,6 +1,7 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollout_leases`, `rollouts` and `verdicts` besides.
+//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollout_leases`, `rollouts`, `verdicts` and
+//! `watch_scale` besides.
 
 mod bad_input;
 mod clients;
@@ -23,3 +24,4 @@ mod rollout_leases;
 mod rollouts;
 mod support;
 mod verdicts;
+mod watch_scale;

@@ -2,6 +2,7 @@
 //!
 //! * [`provider`]: a scriptable model provider, as a library and as the binary `fake-provider`.
 //! * [`chaos`]: a TCP proxy that cuts, delays or swallows.
+//! * [`fleet`]: many watchers of the registry in one process.
 //! * [`process`], [`stack`]: the product's own binaries on free ports, their logs, their end.
 //! * [`http`]: a client that keeps every byte; [`tools`]: `grpcurl`, Python and Node SDKs.
 //!
@@ -9,6 +10,7 @@
 //! never for time to pass.
 
 pub mod chaos;
+pub mod fleet;
 pub mod http;
 pub mod process;
 pub mod provider;

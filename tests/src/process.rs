@@ -247,6 +247,17 @@ async fn collect(from: impl AsyncRead + Unpin, to: watch::Sender<Vec<LogLine>>, 
     }
 }
 
+/// Memory of a process in KiB, by its field in `/proc/PID/status`: `VmRSS`, `VmHWM`.
+///
+/// # Errors
+/// When there is no such process or field.
+pub fn memory_kib(pid: u32, field: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|l| l.strip_prefix(field).is_some_and(|rest| rest.starts_with(':')));
+    let kib = line.and_then(|l| l.split_whitespace().nth(1)).context("no such field")?;
+    Ok(kib.parse()?)
+}
+
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."))
@@ -295,9 +306,14 @@ fn build() -> Result<PathBuf> {
     let directory = build_directory()?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = std::process::Command::new(cargo);
-    command
-        .args(["build", "--workspace", "--bins", "--tests", "--locked", "--quiet"])
-        .current_dir(workspace());
+    command.args(["build", "--bins", "--locked", "--quiet"]).current_dir(workspace());
+    // A test's own build has built the tests; anything else needs the product alone.
+    let tests = std::env::current_exe()?.parent().is_some_and(|folder| folder.ends_with("deps"));
+    command.args(if tests {
+        ["--workspace", "--tests"].as_slice()
+    } else {
+        ["-p", "spareline-control", "-p", "spareline-proxy"].as_slice()
+    });
     if directory.ends_with("release") {
         command.arg("--release");
     }
