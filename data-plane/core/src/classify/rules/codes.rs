@@ -101,6 +101,7 @@ pub(super) static RULES: &[Rule] = &[
             "invalid_subscription_key",
             "InvalidAccountStatus",
             "CONSUMER_SUSPENDED",
+            "TOS_VIOLATION",
             "CONSUMER_INVALID",
             "SERVICE_DISABLED",
             "IAM_PERMISSION_DENIED",
