@@ -1,18 +1,13 @@
 //! The seam between the loop and the network: the real upstreams, or a scripted one in tests.
 
-use std::{
-    future::Future,
-    sync::{Arc, atomic::AtomicBool},
-    time::SystemTime,
-};
+use std::{future::Future, sync::atomic::AtomicBool, time::SystemTime};
 
 use spareline_core::{
     classify::Rules,
     spec::{ChannelSpec, ModelSpec},
 };
 use spareline_upstream::{
-    Answer, Attempt, Budget, Clients, CommitMode, Failed, Limits, LineError, Network, Outgoing, Target,
-    attempt,
+    Answer, Attempt, Budget, Clients, CommitMode, Failed, Limits, LineError, Outgoing, attempt,
 };
 
 use crate::plan::Plan;
@@ -51,7 +46,7 @@ impl Upstream for Clients {
     type Answer = Answer;
 
     async fn attempt(&self, it: Try<'_>) -> Result<Answer, Box<Failed>> {
-        let line = match self.line(it.spec.id, it.spec.spec_revision.0, || target(it.spec)) {
+        let line = match self.line_of(it.spec) {
             Ok(line) => line,
             Err(error) => return Err(unusable(&it, &error)),
         };
@@ -85,29 +80,6 @@ pub(super) fn model_to_send<'a>(plan: &Plan, model: &'a ModelSpec) -> Option<&'a
     use spareline_upstream::request::ModelSpan;
     let filled_in = matches!(&plan.outgoing.model, Some(ModelSpan::Json(span)) if span.is_empty());
     (filled_in || *model.upstream != *plan.model).then_some(&*model.upstream)
-}
-
-/// What of a channel matters for speaking to it.
-fn target(spec: &ChannelSpec) -> Target {
-    let options = &spec.options;
-    let text = |s: &Option<String>| s.as_deref().map(Arc::from);
-    Target {
-        channel: spec.id,
-        revision: spec.spec_revision.0,
-        provider: spec.provider,
-        vendor: spec.vendor.clone(),
-        base_url: spec.base_url.clone(),
-        api_version: text(&options.api_version),
-        organization: text(&options.organization),
-        project: text(&options.project),
-        headers: options.headers.iter().map(|(n, v)| (n.clone(), v.clone())).collect(),
-        network: Network {
-            proxy_url: options.proxy_url.as_ref().map(|p| Arc::from(p.as_str())),
-            ca_pem: options.ca_pem.clone(),
-            http2: options.http2,
-            max_connections: options.max_connections,
-        },
-    }
 }
 
 /// The channel's network options do not work here: our own fault, another channel may do.

@@ -250,16 +250,15 @@ async fn http2_is_spoken_where_a_channel_says_so() {
     assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
 }
 
-/// A TLS server on a thread of its own: one request, one answer.
-fn tls_server() -> String {
-    use rustls::pki_types::pem::PemObject as _;
+/// A TLS server on a thread of its own, one answer per connection: its URL, and its certificate, which nobody else has signed.
+fn tls_server() -> (String, String) {
     use std::io::{Read as _, Write as _};
     crate::install_tls();
-    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let config = rustls::ServerConfig::builder()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
         .unwrap();
     let config = std::sync::Arc::new(config);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -278,18 +277,16 @@ fn tls_server() -> String {
             }
         }
     });
-    url
+    (url, made.cert.pem())
 }
-
-const CERTIFICATE: &str = include_str!("tls/cert.pem");
 
 #[tokio::test]
 async fn a_certificate_is_trusted_only_where_the_channel_says_so() {
-    let url = tls_server();
+    let (url, certificate) = tls_server();
     let mut setup = Setup::new(&url, CHAT);
     let failed = setup.go().await.unwrap_err();
     assert_eq!((failed.verdict.class, failed.verdict.detail.to_string().as_str()), (Class::Retryable, "tls"));
-    setup.target.network.ca_pem = Some(CERTIFICATE.into());
+    setup.target.network.ca_pem = Some(certificate.into());
     setup.target.revision = 2;
     assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
 }
