@@ -19,7 +19,7 @@ use spareline_core::file;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-pub use apply::{Apply, apply};
+pub use apply::{Apply, Prune, apply};
 pub use export::{Export, export};
 pub use flags::{ApplyFlags, Cli, Command, ExportFlags, ServeFlags};
 

@@ -89,7 +89,14 @@ fn told(error: &anyhow::Error) -> String {
 async fn apply(flags: ApplyFlags) -> Result<(), Failure> {
     let environment = Sources::process_environment().environment;
     let lookup = |name: &str| environment.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-    let ApplyFlags { file, rollout, admin, dry_run, prune } = flags;
+    let ApplyFlags { file, rollout, admin, dry_run, prune, prune_all } = flags;
+    let prune = if prune_all {
+        cli::Prune::All
+    } else if prune {
+        cli::Prune::Some
+    } else {
+        cli::Prune::Nothing
+    };
     let what = cli::Apply { file, rollout, admin, dry_run, prune, environment: &lookup };
     cli::apply(what, &mut std::io::stdout()).await
 }

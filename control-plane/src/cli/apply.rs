@@ -35,10 +35,21 @@ pub struct Apply<'a> {
     pub admin: String,
     /// Show, change nothing.
     pub dry_run: bool,
-    /// Remove what the file does not name.
-    pub prune: bool,
+    /// Whether to remove what the file does not name.
+    pub prune: Prune,
     /// Where `secret_env` is looked up.
     pub environment: &'a (dyn Fn(&str) -> Option<String> + Sync),
+}
+
+/// What is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// Nothing.
+    Nothing,
+    /// What the file does not name, but never all there is: an empty list is more likely a mistake.
+    Some,
+    /// What the file does not name.
+    All,
 }
 
 /// Applies a file; what differs is written to `out`.
@@ -83,16 +94,37 @@ pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), 
         problems.list.sort();
         return Err(wrong(problems.list));
     }
-    show(&plan, &registry, what.prune, out)?;
+    let prune = what.prune != Prune::Nothing;
+    show(&plan, &registry, prune, out)?;
+    if what.prune == Prune::Some {
+        spare_the_last(&file, &plan)?;
+    }
     let run = Run { client, held, made: BTreeMap::new() };
     if let Some(rollout) = rollout {
-        return run.stage(plan, rollout, what.prune, what.dry_run, &registry, out).await;
+        return run.stage(plan, rollout, prune, what.dry_run, &registry, out).await;
     }
     if what.dry_run {
         writeln!(out, "dry run: nothing was changed")?;
         return Ok(());
     }
-    run.carry_out(plan, what.prune).await
+    run.carry_out(plan, prune).await
+}
+
+/// Refuses to remove all there is.
+fn spare_the_last(file: &RegistryFile, plan: &Plan) -> Result<(), Failure> {
+    let all = [
+        ("channel", file.channels.as_ref().is_some_and(Vec::is_empty), plan.extra_channels.len()),
+        ("policy", file.policies.as_ref().is_some_and(Vec::is_empty), plan.extra_policies.len()),
+    ];
+    for (what, empty, extra) in all {
+        if empty && extra > 0 {
+            return Err(Failure::Usage(format!(
+                "the file names no {what}, so that --prune would remove all there are ({extra}): nothing was changed; \
+                 --prune-all does it"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a file.

@@ -92,9 +92,12 @@ pub struct ApplyFlags {
     /// Show the differences, change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Remove channels and policies that the file does not name.
+    /// Remove channels and policies that the file does not name. Refused where its list of them is empty.
     #[arg(long)]
     pub prune: bool,
+    /// As --prune, also where the file's list of channels, or of policies, is empty.
+    #[arg(long)]
+    pub prune_all: bool,
 }
 
 /// Flags of `export`.

@@ -77,7 +77,7 @@ impl Bench {
             rollout: None,
             admin: self.admin.clone(),
             dry_run,
-            prune,
+            prune: if prune { Prune::Some } else { Prune::Nothing },
             environment: &environment,
         };
         apply(what, &mut out).await?;
@@ -210,6 +210,42 @@ async fn part5_apply_prunes_only_when_asked() {
 }
 
 #[tokio::test]
+async fn part5_apply_removes_all_there_is_only_when_all_is_said() {
+    let bench = Bench::new().await;
+    bench.apply(FILE).await;
+    for empty in ["channels: []\n", "channels:\n", "policies: []\n"] {
+        for dry_run in [true, false] {
+            let failure = bench.run(empty, dry_run, true).await.unwrap_err();
+            let told = failure.to_string();
+            assert!(told.contains("--prune-all") && told.contains("nothing was changed"), "{empty}: {told}");
+            assert_eq!(failure.exit_code(), 2);
+        }
+    }
+    for nothing in ["", "# nothing\n", "credentials: {}\n"] {
+        let kept = bench.run(nothing, false, true).await.unwrap();
+        assert!(kept.contains("0 to delete"), "{nothing}: {kept}");
+    }
+    let registry = bench.registry().await;
+    assert_eq!((registry.channels.len(), registry.policies.len()), (3, 2));
+    let file = bench.folder.path().join("registry.yaml");
+    std::fs::write(&file, "channels: []\n").unwrap();
+    let environment = |_: &str| None;
+    let what = Apply {
+        file: Some(file),
+        rollout: None,
+        admin: bench.admin.clone(),
+        dry_run: false,
+        prune: Prune::All,
+        environment: &environment,
+    };
+    let mut out = Vec::new();
+    apply(what, &mut out).await.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains("- channel one") && out.contains("3 to delete"), "{out}");
+    assert!(bench.registry().await.channels.is_empty());
+}
+
+#[tokio::test]
 async fn part5_apply_reports_every_mistake_and_changes_nothing() {
     let bench = Bench::new().await;
     let broken = FILE
@@ -245,7 +281,7 @@ async fn part5_apply_says_when_nobody_answers() {
         rollout: None,
         admin: admin.into(),
         dry_run: false,
-        prune: false,
+        prune: Prune::Nothing,
         environment: &environment,
     };
     let failure = apply(what("http://127.0.0.1:9"), &mut Vec::new()).await.unwrap_err();
@@ -293,7 +329,7 @@ async fn part6_apply_stages_what_differs() {
             rollout: Some(canary.clone()),
             admin: bench.admin.clone(),
             dry_run,
-            prune: false,
+            prune: Prune::Nothing,
             environment: &environment,
         };
         apply(what, &mut out).await.map(|()| String::from_utf8(out).unwrap())
