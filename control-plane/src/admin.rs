@@ -25,6 +25,7 @@ use spareline_core::secret::Secret;
 use spareline_proto::admin::v1::channel_admin_service_server::ChannelAdminService;
 use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
+use spareline_upstream::{Clients, LineError};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
@@ -81,6 +82,26 @@ pub(crate) fn violations_of_channel(channel: &pb::Channel) -> Vec<Violation> {
     convert::channel(&channel).err().unwrap_or_default()
 }
 
+/// What is wrong with a channel as somebody writes it. Beside what is wrong by itself: what only a mistake can mean, and what cannot
+/// work here, unless it is stored like that already.
+pub(crate) fn violations_of_written(channel: &pb::Channel, stored: Option<&pb::Channel>) -> Vec<Violation> {
+    let mut found = violations_of_channel(channel);
+    if stored.is_none_or(|stored| stored.base_url != channel.base_url) {
+        found.extend(convert::mistaken(&channel.base_url));
+    }
+    let network = |of: &pb::Channel| of.options.clone().map(|o| (o.ca_pem, o.proxy_url)).unwrap_or_default();
+    if network(channel) != <_>::default() && stored.is_none_or(|stored| network(stored) != network(channel)) {
+        spareline_upstream::install_tls();
+        let spec = convert::channel(&pb::Channel { channel_id: 1, spec_revision: 1, ..channel.clone() });
+        let unusable = spec.ok().and_then(|spec| Clients::new(<_>::default()).line_of(&spec).err());
+        found.extend(unusable.map(|why| {
+            let field = if why == LineError::Proxy { "options.proxy_url" } else { "options.ca_pem" };
+            Violation { field: field.to_owned(), problem: why.to_string() }
+        }));
+    }
+    found
+}
+
 /// What is wrong with a policy by itself.
 pub(crate) fn violations_of_policy(policy: &pb::Policy) -> Vec<Violation> {
     convert::policy(policy).err().unwrap_or_default()
@@ -103,6 +124,7 @@ fn channel_key(field: &str, name: &str, violations: &mut Violations) -> crate::s
     if name.is_empty() {
         violations.add(field, "is required: a channel's name or id");
     }
+    check_text(field, name, violations);
     name.into()
 }
 
@@ -131,8 +153,21 @@ fn check_secret(field: &str, secret: &str, violations: &mut Violations) {
 
 /// A comment for the audit log.
 fn check_comment(comment: &str, violations: &mut Violations) {
-    if comment.chars().count() > 1000 {
-        violations.add("comment", "is longer than 1000 characters");
+    check_words("comment", comment, violations);
+}
+
+/// Words for humans: at most 1000 characters.
+fn check_words(field: &str, words: &str, violations: &mut Violations) {
+    if words.chars().count() > 1000 {
+        violations.add(field, "is longer than 1000 characters");
+    }
+    check_text(field, words, violations);
+}
+
+/// The database takes every character but one.
+fn check_text(field: &str, text: &str, violations: &mut Violations) {
+    if text.contains('\0') {
+        violations.add(field, "has a NUL character");
     }
 }
 

@@ -37,6 +37,13 @@ impl Violations {
         }
     }
 
+    /// Takes over what was noted elsewhere, with `prefix` before its fields; whether there was anything.
+    pub(crate) fn take(&mut self, prefix: &str, other: Violations) -> bool {
+        let any = !other.0.is_empty();
+        self.extend(prefix, other.0);
+        any
+    }
+
     /// Nothing, or all of them.
     ///
     /// # Errors

@@ -8,7 +8,9 @@ use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use tonic::{Code, Status};
 
-use super::{Admin, channel_key, check_secret, mask, page, page_size, request_id, violations_of_channel};
+use super::{
+    Admin, channel_key, check_secret, check_text, mask, page, page_size, request_id, violations_of_written,
+};
 use crate::decide;
 use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::{ChannelFilter, ChannelKey, Page, Request, Written};
@@ -34,7 +36,7 @@ impl Admin {
             violations.done()?;
             return Err(invalid_field("channel", "is required"));
         };
-        violations.extend("channel", violations_of_channel(&channel));
+        violations.extend("channel", violations_of_written(&channel, None));
         for (i, secret) in secrets.iter().enumerate() {
             let field = format!("secrets[{i}]");
             check_secret(&field, secret, &mut violations);
@@ -107,6 +109,9 @@ impl Admin {
         {
             violations.add("provider", why.to_string());
         }
+        for (field, text) in [("model", &request.model), ("group", &request.group)] {
+            check_text(field, text, &mut violations);
+        }
         let question = ListChannelsRequest { page_size: 0, page_token: String::new(), ..request.clone() }
             .encode_to_vec();
         let after = page::open(&request.page_token, "channels", &question, &mut violations);
@@ -140,6 +145,9 @@ impl Admin {
     ) -> Result<UpdateChannelResponse, Status> {
         let UpdateChannelRequest { channel, update_mask, validate_only } = request;
         let Some(wanted) = channel else { return Err(invalid_field("channel", "is required")) };
+        let mut violations = Violations::default();
+        check_text("channel.name", &wanted.name, &mut violations);
+        violations.done()?;
         let key = match (wanted.channel_id, wanted.name.as_str()) {
             (1.., _) => ChannelKey::Id(wanted.channel_id),
             (0, name) if !name.is_empty() => ChannelKey::Name(name.to_owned()),
@@ -165,7 +173,7 @@ impl Admin {
                     let mut next =
                         mask::apply(&current, &wanted, update_mask.as_ref(), FIXED, &mut violations)?;
                     next = filled_in(next);
-                    violations.extend("channel", violations_of_channel(&next));
+                    violations.extend("channel", violations_of_written(&next, Some(&current)));
                     violations.done()?;
                     next.channel_id = current.channel_id;
                     next.etag = wanted.etag;

@@ -6,7 +6,7 @@ use spareline_proto::admin::v1::*;
 use tonic::{Code, Status};
 
 use super::channels::without_secret;
-use super::{Admin, Verified, channel_key, check_comment, check_secret, request_id};
+use super::{Admin, Verified, channel_key, check_comment, check_secret, check_text, request_id};
 use crate::refuse::{Refusal, Violations, invalid_field, of_store, refused};
 use crate::store::{Request, Written};
 
@@ -114,6 +114,8 @@ impl Admin {
                 "is required: a credential's id, or its fingerprint beside a channel",
             );
         }
+        check_text("subject.channel", &subject.channel, &mut violations);
+        check_text("subject.credential", subject.credential.as_deref().unwrap_or_default(), &mut violations);
         if subject.model.is_some() {
             violations.add("subject.model", "must not be set: a credential is retired for all models");
         }

@@ -6,7 +6,7 @@ use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::{Request, Response, Status};
 
-use super::{Admin, Answer, actor, mask, violations_of_policy};
+use super::{Admin, Answer, actor, check_text, mask, violations_of_policy};
 use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::Written;
 
@@ -18,6 +18,7 @@ impl PolicyAdminService for Admin {
     /// A group that has no policy of its own is answered with what is in force for it, and no `policy`.
     async fn get_policy(&self, request: Request<GetPolicyRequest>) -> Answer<GetPolicyResponse> {
         let group = request.into_inner().group;
+        check_group(&group)?;
         let global = self.store.policy("").await.map_err(of_store)?;
         let (policy, effective) = if group.is_empty() {
             let policy = Some(global.clone().unwrap_or_default());
@@ -41,6 +42,9 @@ impl PolicyAdminService for Admin {
         let actor = actor(request.metadata());
         let UpdatePolicyRequest { policy, update_mask, validate_only } = request.into_inner();
         let Some(wanted) = policy else { return Err(invalid_field("policy", "is required")) };
+        let mut violations = Violations::default();
+        check_text("policy.group", &wanted.group, &mut violations);
+        violations.done()?;
         let written: Result<Written<pb::Policy>, Refusal> = self
             .store
             .write(&actor, |tx| {
@@ -67,9 +71,20 @@ impl PolicyAdminService for Admin {
     async fn delete_policy(&self, request: Request<DeletePolicyRequest>) -> Answer<DeletePolicyResponse> {
         let actor = actor(request.metadata());
         let group = request.into_inner().group;
+        check_group(&group)?;
         let written: Result<Written<()>, Refusal> =
             self.store.write(&actor, |tx| Box::pin(async move { Ok(tx.delete_policy(&group).await?) })).await;
         let written = written.map_err(Status::from)?;
         Ok(Response::new(DeletePolicyResponse { revision: written.revision }))
     }
+}
+
+/// A group that can have a policy; empty: all.
+fn check_group(group: &str) -> Result<(), Status> {
+    let named = pb::Policy { group: group.to_owned(), ..pb::Policy::default() };
+    let mut violations = Violations::default();
+    for violation in violations_of_policy(&named) {
+        violations.add(violation.field, violation.problem);
+    }
+    violations.done()
 }

@@ -5,7 +5,7 @@ use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
-use super::{Admin, check_comment, page, page_size};
+use super::{Admin, check_comment, check_text, page, page_size};
 use crate::refuse::{Refusal, Violations, of_store};
 use crate::store::{Enabled, EventFilter, Written};
 
@@ -53,6 +53,9 @@ impl Admin {
             ListEventsRequest { page_size: 0, page_token: String::new(), ..request.clone() }.encode_to_vec();
         let mut violations = Violations::default();
         let after = page::open(&request.page_token, "events", &question, &mut violations).to_owned();
+        for (field, text) in [("channel", &request.channel), ("kind", &request.kind)] {
+            check_text(field, text, &mut violations);
+        }
         violations.done()?;
         let set = |text: String| (!text.is_empty()).then_some(text);
         let filter =
@@ -70,7 +73,9 @@ fn checked(subject: Option<SubjectName>, comment: String) -> Result<(SubjectName
     let mut violations = Violations::default();
     check_comment(&comment, &mut violations);
     let set = |field: &Option<String>| field.as_ref().is_some_and(|f| !f.is_empty());
+    check_text("subject.channel", &subject.channel, &mut violations);
     for (name, field) in [("credential", &subject.credential), ("model", &subject.model)] {
+        check_text(&format!("subject.{name}"), field.as_deref().unwrap_or_default(), &mut violations);
         if field.as_ref().is_some_and(String::is_empty) {
             violations.add(format!("subject.{name}"), "is empty: leave it out, or name one");
         }

@@ -4,6 +4,7 @@ mod calls;
 mod channels;
 mod credentials;
 mod explain;
+mod odd;
 
 use std::sync::{Arc, Mutex};
 

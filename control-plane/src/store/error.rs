@@ -57,6 +57,18 @@ impl StoreError {
         StoreError::Invalid(vec![Violation::new(field, problem)])
     }
 
+    /// The same of fields that stand elsewhere in the request: below `path` instead of `field`.
+    pub(super) fn within(mut self, field: &str, path: &str) -> StoreError {
+        if let StoreError::Invalid(violations) = &mut self {
+            for violation in violations {
+                if let Some(rest) = violation.field.strip_prefix(field) {
+                    violation.field = format!("{path}{rest}");
+                }
+            }
+        }
+        self
+    }
+
     /// Whether trying again later may help.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, StoreError::Unavailable(_))

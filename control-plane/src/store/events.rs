@@ -135,15 +135,17 @@ impl Store {
         .await?;
         let mut page =
             Page { items: Vec::with_capacity(rows.len()), next_page_token: String::new(), revision };
+        let mut room = super::read::Room::default();
         for row in rows {
-            if page.items.len() == size as usize {
+            let event = row.message()?;
+            if page.items.len() == size as usize || !room.takes(&event) {
                 if let Some(last) = page.items.last() {
                     let last: &admin::Event = last;
                     page.next_page_token = format!("{}.{}", last.revision, last.ordinal);
                 }
                 break;
             }
-            page.items.push(row.message()?);
+            page.items.push(event);
         }
         Ok(page)
     }

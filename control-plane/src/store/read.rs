@@ -81,6 +81,7 @@ impl Store {
                 .fetch_one(&mut *tx)
                 .await?;
         let mut page = Page { items: Vec::new(), next_page_token: String::new(), revision: head };
+        let mut room = Room::default();
         // The state is derived, so rows are read on until the page is full.
         loop {
             let rows = newest(&mut tx, filter, (revision, id), size + 1).await?;
@@ -93,7 +94,7 @@ impl Store {
                 if !wanted {
                     continue;
                 }
-                if page.items.len() == size {
+                if page.items.len() == size || !room.takes(&found.channel) {
                     let last = page.items.last().map(|c: &decide::Channel| &c.channel);
                     page.next_page_token =
                         last.map_or_else(String::new, |c| format!("{}.{}", c.spec_revision, c.channel_id));
@@ -105,6 +106,19 @@ impl Store {
                 return Ok(page);
             }
         }
+    }
+}
+
+/// What fits into one answer beside its first item: a client takes 4 MiB unless told otherwise, and some of it is told twice.
+#[derive(Debug, Default)]
+pub(super) struct Room(Option<usize>);
+
+impl Room {
+    /// Whether one more item fits; the first always does.
+    pub(super) fn takes(&mut self, item: &impl prost::Message) -> bool {
+        let left = self.0.map_or(Some(2 << 20), |left| left.checked_sub(item.encoded_len()));
+        self.0 = left.or(Some(0));
+        left.is_some()
     }
 }
 

@@ -13,6 +13,7 @@ mod statuses;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod urls;
 mod words;
 
 pub use channel::channel;
@@ -21,6 +22,7 @@ pub use policy::{limits, policy};
 pub use status::{StatusSpec, status};
 pub use statuses::StatusRanges;
 pub use subject::{subject, subject_ref};
+pub use urls::{is_version, mistaken, without_endpoint};
 pub use words::{cause, cause_ref, credential_order, endpoint, endpoint_ref, probe_kind};
 
 use std::time::Duration;

@@ -159,7 +159,9 @@ impl RegistryFile {
             }
             let mut whole = channel.clone();
             whole.credential_ids.clear();
-            for violation in violations_of_channel(&whole) {
+            for violation in
+                violations_of_channel(&whole).into_iter().chain(convert::mistaken(&whole.base_url))
+            {
                 let field = violation.field.trim_start_matches("channel.");
                 let at = if field.is_empty() { path.clone() } else { format!("{path}.{field}") };
                 problems.at_path(&at, violation.problem);

@@ -1,7 +1,7 @@
 //! How a channel's base URL and the path of a call are joined. One rule, for what people write:
 //!
 //! 1. Trailing slashes of the base do not matter; neither does a whole endpoint path at its end
-//!    (`…/v1/chat/completions` reads as `…/v1`).
+//!    (`…/v1/chat/completions` reads as `…/v1`), which is refused where somebody writes it and works where it is stored.
 //! 2. Calls are made to `/v1/REST`. Where the base's path has a version segment (`v1`, `v4`, `v1beta`) the `/v1` of the call is
 //!    dropped: `host/api/paas/v4` gives `host/api/paas/v4/chat/completions`. Otherwise it stays:
 //!    `host` gives `host/v1/chat/completions`, `host/openai` gives `host/openai/v1/chat/completions`.
@@ -15,6 +15,7 @@
 #[cfg(test)]
 mod tests;
 
+use spareline_core::convert::{is_version, without_endpoint};
 use url::Url;
 
 /// A base URL, taken apart once per channel.
@@ -38,17 +39,13 @@ struct Azure {
 const CREDENTIALS: [&str; 8] =
     ["key", "api_key", "api-key", "apikey", "access_token", "token", "x-api-key", "subscription-key"];
 
-/// Endpoint paths that people paste into a base URL.
-const PASTED: [&str; 6] =
-    ["/chat/completions", "/completions", "/embeddings", "/responses", "/messages", "/models"];
-
 // === impl Base ===
 
 impl Base {
     /// For every provider but Azure.
     pub fn new(url: &Url) -> Self {
         let mut path = url.path().trim_end_matches('/');
-        if let Some(shorter) = PASTED.iter().find_map(|pasted| path.strip_suffix(pasted)) {
+        if let Some(shorter) = without_endpoint(path) {
             path = shorter.trim_end_matches('/');
         }
         Self {
@@ -127,11 +124,6 @@ impl Base {
         CREDENTIALS.iter().any(|credential| decoded.eq_ignore_ascii_case(credential))
             || (self.azure.is_some() && decoded == "api-version")
     }
-}
-
-fn is_version(segment: &str) -> bool {
-    let mut chars = segment.chars();
-    chars.next() == Some('v') && chars.next().is_some_and(|digit| digit.is_ascii_digit())
 }
 
 fn is_dots(segment: &str) -> bool {

@@ -1,20 +1,23 @@
 //! What a request about rollouts must say by itself.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use spareline_proto::admin::v1::{Change, Gate, Rollout, RolloutState, Stage, change};
 use tonic::Status;
 
-use super::super::{channel_key, check_comment, violations_of_policy};
+use super::super::{channel_key, check_comment, check_text, check_words, violations_of_policy};
 use super::{Violations, invalid_field};
 
 /// Most changes and stages of one rollout.
 const MOST: usize = 100;
+/// Longest time that a stage waits for by itself.
+const LONGEST_BAKE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A rollout's id.
 pub(super) fn id(text: &str) -> Result<i64, Status> {
     let id = text.parse().ok().filter(|id| *id > 0);
-    id.ok_or_else(|| invalid_field("rollout_id", "is required: the number that CreateRollout answered"))
+    id.ok_or_else(|| invalid_field("rollout_id", "must be the number that CreateRollout answered"))
 }
 
 /// A rollout's id beside a comment.
@@ -52,12 +55,8 @@ pub(super) fn state(filter: &str) -> Result<Option<RolloutState>, Status> {
 
 /// Everything that is wrong with a new rollout, channels apart.
 pub(super) fn draft(rollout: &Rollout, violations: &mut Violations) {
-    if rollout.description.chars().count() > 1000 {
-        violations.add("rollout.description", "is longer than 1000 characters");
-    }
-    if rollout.comment.chars().count() > 1000 {
-        violations.add("rollout.comment", "is longer than 1000 characters");
-    }
+    check_words("rollout.description", &rollout.description, violations);
+    check_words("rollout.comment", &rollout.comment, violations);
     if rollout.changes.is_empty() || rollout.changes.len() > MOST {
         violations.add("rollout.changes", format!("must hold 1 to {MOST} changes"));
     }
@@ -81,8 +80,9 @@ pub(super) fn draft(rollout: &Rollout, violations: &mut Violations) {
             violations.add(format!("{field}.percent"), "must be 100: it is the last stage");
         }
         labels(&format!("{field}.selector"), &stage.selector, violations);
-        if stage.bake_time.is_some_and(|d| std::time::Duration::try_from(d).is_err()) {
-            violations.add(format!("{field}.bake_time"), "must be a duration that is not negative");
+        let bakes = |d: prost_types::Duration| Duration::try_from(d).is_ok_and(|d| d <= LONGEST_BAKE);
+        if stage.bake_time.is_some_and(|d| !bakes(d)) {
+            violations.add(format!("{field}.bake_time"), "must lie between 0s and 2592000s (30 days)");
         }
         if let Some(gate) = &stage.gate {
             gated(&format!("{field}.gate"), gate, only_policies, violations);
@@ -95,14 +95,17 @@ fn changed(field: &str, change: &Change, violations: &mut Violations) {
     match &change.kind {
         None => violations.add(field, "needs one of upsert, delete_channel and upsert_policy"),
         Some(change::Kind::Upsert(channel)) => {
+            let field = format!("{field}.upsert.name");
             if channel.channel_id <= 0 && channel.name.is_empty() {
-                violations.add(format!("{field}.upsert.name"), "is required: a name, or channel_id");
+                violations.add(&*field, "is required: a name, or channel_id");
             }
+            check_text(&field, &channel.name, violations);
         }
         Some(change::Kind::DeleteChannel(name)) => {
             channel_key(&format!("{field}.delete_channel"), name, violations);
         }
         Some(change::Kind::UpsertPolicy(policy)) => {
+            check_text(&format!("{field}.upsert_policy.group"), &policy.group, violations);
             if change.update_mask.is_none() {
                 violations.extend(&format!("{field}.upsert_policy"), violations_of_policy(policy));
             }
@@ -111,8 +114,16 @@ fn changed(field: &str, change: &Change, violations: &mut Violations) {
 }
 
 fn labels(field: &str, selector: &BTreeMap<String, String>, violations: &mut Violations) {
-    if selector.keys().any(String::is_empty) {
-        violations.add(field, "has a label without a name");
+    if selector.len() > 64 {
+        violations.add(field, "must be at most 64 labels");
+    }
+    for (name, value) in selector {
+        let fits = |text: &str| text.len() <= 256 && !text.chars().any(char::is_control);
+        if name.is_empty() {
+            violations.add(field, "has a label without a name");
+        } else if !fits(name) || !fits(value) {
+            violations.add(field, "has a label of more than 256 bytes, or with control characters");
+        }
     }
 }
 

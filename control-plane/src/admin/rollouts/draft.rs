@@ -6,11 +6,8 @@ use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
 use super::super::channels::filled_in;
-use super::super::{mask, violations_of_policy};
-use super::{
-    Refusal, Rollouts, Violations, checks, invalid_field, message, of_store, request_id,
-    violations_of_channel,
-};
+use super::super::{mask, violations_of_policy, violations_of_written};
+use super::{Refusal, Rollouts, Violations, checks, invalid_field, message, of_store, request_id};
 use crate::reflect::{self, Named, NotDescribed};
 use crate::rollout::cohort;
 use crate::store::{ChannelKey, NewChange, Request, RolloutRow, StoreError, Tx, Written};
@@ -177,6 +174,12 @@ async fn resolve(
                 (Some(current), Some(mask)) => {
                     mask::apply(current, &wanted, Some(mask), CHANNEL_FIXED, &mut found)?
                 }
+                (None, Some(_)) => {
+                    let problem =
+                        format!("there is no channel {:?}: to make it, leave out update_mask", wanted.name);
+                    violations.add(format!("{field}.upsert.name"), problem);
+                    return Ok(None);
+                }
                 (Some(current), None) => {
                     // Whoever writes a spec by hand means the keys it has.
                     let keep = wanted.credential_ids.is_empty();
@@ -186,11 +189,14 @@ async fn resolve(
                         if wanted.name.is_empty() { current.name.clone() } else { wanted.name.clone() };
                     pb::Channel { name, credential_ids: ids, channel_id: current.channel_id, ..wanted }
                 }
-                (None, _) => wanted,
+                (None, None) => wanted,
             };
+            if violations.take(field, found) {
+                return Ok(None);
+            }
             let next = filled_in(next);
-            found.done()?;
-            violations.extend(&format!("{field}.upsert"), violations_of_channel(&next));
+            let found = violations_of_written(&next, current.as_ref());
+            violations.extend(&format!("{field}.upsert"), found);
             let fields = differences(current.as_ref(), &next, CHANNEL_FIXED)?;
             let action = if current.is_some() { "update" } else { "create" };
             let effect = effect(&next.name, action, fields);
@@ -209,7 +215,9 @@ async fn resolve(
                 }
                 None => wanted.clone(),
             };
-            found.done()?;
+            if violations.take(field, found) {
+                return Ok(None);
+            }
             next.group.clone_from(&wanted.group);
             violations.extend(&format!("{field}.upsert_policy"), violations_of_policy(&next));
             let action = if current.is_some() { "update" } else { "create" };

@@ -564,3 +564,42 @@ async fn part4_progress_is_streamed_until_the_end() {
     assert_eq!(last.state(), RolloutState::Succeeded);
     assert!(stream.next().await.is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part4_what_is_wrong_is_named_where_it_stands() {
+    let story = Story::new(0).await;
+    let told = async |change: Change, stage: Stage| {
+        let rollout = Rollout { changes: vec![change], stages: vec![stage], ..Default::default() };
+        let request =
+            CreateRolloutRequest { rollout: Some(rollout), validate_only: true, ..Default::default() };
+        let status = story.rollouts.create_rollout(Request::new(request)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        status.message().to_owned()
+    };
+    let masked = |channel: pb::Channel, path: &str| Change {
+        kind: Some(change::Kind::Upsert(channel)),
+        update_mask: Some(prost_types::FieldMask { paths: vec![path.to_owned()] }),
+    };
+    let foreign = pb::Channel { credential_ids: vec![99], ..story.channel.clone() };
+    let unknown = pb::Channel { name: "nobody".into(), ..pb::Channel::default() };
+    let pasted = pb::Channel { base_url: "https://h/v1/messages".into(), ..story.channel.clone() };
+    for (change, wanted) in [
+        (masked(foreign, "credential_ids"), "rollout.changes[0].upsert.credential_ids[0]: "),
+        (masked(story.channel.clone(), "nonsense"), "rollout.changes[0].update_mask.paths[0]: "),
+        (masked(unknown, "priority"), "rollout.changes[0].upsert.name: there is no channel"),
+        (masked(pasted, "base_url"), "rollout.changes[0].upsert.base_url: ends in /messages"),
+    ] {
+        let message = told(change, stage(100)).await;
+        assert!(message.starts_with(wanted), "{message}");
+    }
+    let moved = || Change { kind: Some(change::Kind::Upsert(story.moved())), update_mask: None };
+    let selector = BTreeMap::from([("tier".to_owned(), "a\0b".to_owned())]);
+    let bake = Some(prost_types::Duration { seconds: 31 * 24 * 3600, nanos: 0 });
+    for (stage, wanted) in [
+        (Stage { selector, ..stage(100) }, "rollout.stages[0].selector: "),
+        (Stage { bake_time: bake, ..stage(100) }, "rollout.stages[0].bake_time: "),
+    ] {
+        let message = told(moved(), stage).await;
+        assert!(message.starts_with(wanted), "{message}");
+    }
+}

@@ -5,7 +5,7 @@ use spareline_proto::admin::v1::{RolloutState, Stage};
 use spareline_proto::registry::v1 as pb;
 
 use super::super::events::Item;
-use super::super::{Result, StoreError, Tx, channels, json as proto_json, policies};
+use super::super::{Result, StoreError, Tx, abilities, channels, json as proto_json, policies};
 use super::{RolloutRow, evidence, find, state_word};
 use crate::rollout::cohort;
 
@@ -95,7 +95,9 @@ impl Tx {
                 if current.as_ref().is_none_or(|c| c.name != next.name) {
                     self.check_name(&next.name, channel_id).await?;
                 }
-                self.check_listed(channel_id, &next.credential_ids, &next.provider, &host).await?;
+                self.check_listed(channel_id, &next.credential_ids, &next.provider, &host)
+                    .await
+                    .map_err(|error| error.within("channel", &format!("{field}.upsert")))?;
                 if current.is_none() {
                     channel_id = self.unborn_channel(&next, &host).await?;
                 }
@@ -148,7 +150,7 @@ impl Tx {
         .bind(&spec.provider)
         .bind(&spec.base_url)
         .bind(host)
-        .bind(super::abilities::groups(spec))
+        .bind(abilities::groups(spec))
         .bind(spec.auto_disable)
         .bind(revision)
         .fetch_one(self.conn())
@@ -336,7 +338,7 @@ impl Tx {
         if !row.lasts() {
             let state = state_word(row.state);
             return Err(StoreError::Precondition(format!(
-                "rollout {id} has {state}: nothing is left to change"
+                "rollout {id} has ended ({state}): nothing is left to change"
             )));
         }
         if !etag.is_empty() && etag != row.etag() {

@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::super::channels::{self, SpecRow};
 use super::super::events::Item;
+use super::super::read::Room;
 use super::super::{ChannelKey, Page, Result, Store, StoreError, Tx};
 
 /// One spec of a channel.
@@ -59,7 +60,7 @@ impl Store {
         .bind(i64::from(page_size) + 1)
         .fetch_all(&mut *conn)
         .await?;
-        let more = rows.len() > page_size as usize;
+        let found = rows.len();
         let record = |row: Row| {
             let spec: SpecRow = (now.channel_id, row.spec_revision, row.spec);
             Ok(SpecRecord {
@@ -70,8 +71,11 @@ impl Store {
                 rollout_id: row.rollout_id,
             })
         };
-        let items: Vec<SpecRecord> =
+        let mut items: Vec<SpecRecord> =
             rows.into_iter().take(page_size as usize).map(record).collect::<Result<_>>()?;
+        let mut room = Room::default();
+        items.truncate(items.iter().take_while(|spec| room.takes(&spec.channel)).count());
+        let more = found > items.len();
         let next_page_token =
             items.last().filter(|_| more).map_or_else(String::new, |s| s.channel.spec_revision.to_string());
         Ok(Page { items, next_page_token, revision: self.head().await?.revision })

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::events::Item;
-use super::super::{ChannelKey, Result, Tx, channels, json as proto_json};
+use super::super::{ChannelKey, Result, Tx, channels, json as proto_json, policies};
 use super::{RolloutRow, Target};
 
 impl Tx {
@@ -35,7 +35,7 @@ impl Tx {
                 }
                 (Target::Channel { id, .. }, _) => self.delete_channel(&ChannelKey::Id(*id), "").await?,
                 (Target::Policy(next), version) => {
-                    let next = super::policies::bare(next);
+                    let next = policies::bare(next);
                     self.store_policy(next, version.unwrap_or(self.revision)).await?;
                 }
             }

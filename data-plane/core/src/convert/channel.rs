@@ -9,6 +9,7 @@ use spareline_proto::registry::v1 as pb;
 use url::Url;
 
 use super::check::{Check, Violation};
+use super::urls::base_url;
 use super::{endpoint, options};
 use crate::classify;
 use crate::ids::{ChannelId, CredentialId, Revision};
@@ -116,47 +117,6 @@ pub(super) fn limits(
         idle_timeout: limit("idle_timeout", &wire.idle_timeout),
         write_timeout: limit("write_timeout", &wire.write_timeout),
     }
-}
-
-/// http or https, a host, nothing secret. Never echoes what was written: it may hold a secret.
-fn base_url(check: &mut Check, text: &str) -> Option<Url> {
-    let url = web_url(check, "base_url", text)?;
-    let before = check.violations.len();
-    if url.query_pairs().any(|(name, _)| names_a_secret(&name)) {
-        check.add("base_url", "must not carry a secret in its query: add it as a credential");
-    }
-    (check.violations.len() == before).then_some(url)
-}
-
-pub(super) fn web_url(check: &mut Check, field: &str, text: &str) -> Option<Url> {
-    let before = check.violations.len();
-    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        check.add(field, "must not have spaces or control characters");
-    }
-    match Url::parse(text) {
-        Err(e) => check.add(field, format!("must be a URL such as https://api.example.com: {e}")),
-        Ok(url) => {
-            if !matches!(url.scheme(), "http" | "https") {
-                check.add(field, "must start with http:// or https://");
-            }
-            if !url.username().is_empty() || url.password().is_some() {
-                check.add(field, "must not carry a user or a password");
-            }
-            if url.fragment().is_some() {
-                check.add(field, "must not have a fragment");
-            }
-            if url.host_str().is_none_or(str::is_empty) {
-                check.add(field, "must have a host");
-            }
-            return (check.violations.len() == before).then_some(url);
-        }
-    }
-    None
-}
-
-fn names_a_secret(parameter: &str) -> bool {
-    let name = parameter.to_ascii_lowercase();
-    ["key", "token", "secret", "passw", "auth", "credential", "sig"].iter().any(|word| name.contains(word))
 }
 
 fn groups(check: &mut Check, wire: &[String]) -> Vec<Arc<str>> {

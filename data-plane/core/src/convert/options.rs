@@ -6,14 +6,16 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use spareline_proto::registry::v1 as pb;
 
-use super::channel::web_url;
 use super::check::Check;
+use super::urls::web_url;
 use super::{credential_order, probe_kind};
 use crate::spec::Options;
 use crate::words::Provider;
 
 const MAX_CA_PEM: usize = 256 * 1024;
 const MAX_CONNECTIONS: u32 = 100_000;
+const MAX_HEADERS: usize = 64;
+const MAX_HEADER: usize = 4096;
 
 /// Headers that carry credentials: ours to set, from a [`Credential`](crate::spec::Credential) alone.
 const CREDENTIAL_HEADERS: [&str; 8] = [
@@ -55,7 +57,7 @@ pub(super) fn options(check: &mut Check, wire: &pb::Channel, provider: Option<Pr
     {
         if !value.is_empty() {
             check.text(format_args!("options.{field}"), value, 128);
-            if HeaderValue::from_str(value).is_err() {
+            if !value.bytes().all(|b| (0x20..0x7f).contains(&b)) {
                 check.add(format!("options.{field}"), "must be printable ASCII");
             }
         }
@@ -120,6 +122,9 @@ fn foreign(check: &mut Check, o: &pb::ChannelOptions, provider: Provider) {
 
 fn headers(check: &mut Check, wire: &BTreeMap<String, String>) -> HeaderMap {
     let mut headers = HeaderMap::new();
+    if wire.len() > MAX_HEADERS {
+        check.add("options.headers", format!("must be at most {MAX_HEADERS}"));
+    }
     for (name, value) in wire {
         let field = format!("options.headers[{name:?}]");
         let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value))
@@ -127,7 +132,9 @@ fn headers(check: &mut Check, wire: &BTreeMap<String, String>) -> HeaderMap {
             check.add(field, "is not a valid header");
             continue;
         };
-        if is_credential_header(name.as_str()) {
+        if value.len() > MAX_HEADER {
+            check.add(field, format!("must be at most {MAX_HEADER} bytes"));
+        } else if is_credential_header(name.as_str()) {
             check.add(field, "may not name a credential header: add a credential instead");
         } else if TRANSPORT_HEADERS.contains(&name.as_str()) {
             check.add(field, "may not name a header of the connection or of the message's framing");
