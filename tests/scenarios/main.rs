@@ -1,8 +1,9 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `bad_input`, `presets`, `rollout_leases`, `rollouts`, `verdicts` and
-//! `watch_scale` besides.
+//! One module per numbered part of the product's description; `abuses`, `bad_input`, `presets`, `rollout_leases`, `rollouts`,
+//! `verdicts` and `watch_scale` besides.
 
+mod abuses;
 mod bad_input;
 mod clients;
 mod last_known_good;
