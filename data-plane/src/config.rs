@@ -4,6 +4,7 @@
 //! mistake; nothing listens beyond loopback unless `insecure` says so, since neither the traffic port nor the watch
 //! (which carries secrets) is protected by the transport yet. Policies are not here: they live in the registry.
 
+mod environment;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,10 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time
 use clap::Parser;
 use figment::{
     Figment,
-    providers::{Env, Format as _, Toml},
+    providers::{Format as _, Toml},
 };
 
+use environment::Environment;
 use keys::Keys;
 pub use keys::Mistake;
 use spareline_core::Secret;
@@ -32,7 +34,7 @@ pub const ENV_PREFIX: &str = "SPARELINE_PROXY_";
 )]
 pub struct Flags {
     /// A TOML file with any of the keys.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "SPARELINE_PROXY_CONFIG")]
     pub config: Option<PathBuf>,
     /// Where the control plane's data-plane port is, e.g. http://127.0.0.1:7701.
     #[arg(long, value_name = "URL")]
@@ -165,7 +167,7 @@ impl Config {
             }
             figment = figment.merge(toml);
         }
-        figment = figment.merge(Env::prefixed(ENV_PREFIX));
+        figment = figment.merge(Environment::of_process());
         Self::from_figment(with_flags(figment, flags))
     }
 
@@ -217,6 +219,9 @@ impl Config {
             standalone_file: k.path("standalone_file"),
             insecure,
         };
+        if config.listen == config.admin_listen && config.listen.port() != 0 {
+            k.mistake("admin_listen", "is the same address as listen: callers and operators need two");
+        }
         k.finish()?;
         Ok(config)
     }

@@ -1,5 +1,7 @@
 //! Starts the program: reads the configuration, takes the ports, turns signals into an orderly end.
 
+use std::{io::Write as _, process::ExitCode};
+
 use anyhow::Context as _;
 use clap::Parser as _;
 use spareline_proxy::{
@@ -9,14 +11,40 @@ use spareline_proxy::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let flags = Flags::parse();
-    let config = Config::load(&flags)?;
+    let config = match Config::load(&flags) {
+        Ok(config) => config,
+        Err(mistakes) => return wrong(&mistakes),
+    };
     if flags.check_config {
-        return Ok(standalone::check(&config)?);
+        return match standalone::check(&config) {
+            Ok(()) => {
+                let _ = writeln!(std::io::stdout(), "the configuration is valid");
+                ExitCode::SUCCESS
+            }
+            Err(mistakes) => wrong(&mistakes),
+        };
     }
     let (logger, _flush) = log::init(config.log_format, &config.log_level);
     tracing::debug!(event = "open_files", limit = spareline_upstream::raise_open_files());
+    match serve(config, logger) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(event = "start_failed", "{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was asked for cannot be done as it stands: 2, as for flags.
+fn wrong(mistakes: &dyn std::fmt::Display) -> ExitCode {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "spareline-proxy: {mistakes}");
+    ExitCode::from(2)
+}
+
+fn serve(config: Config, logger: log::Logger) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -24,9 +52,6 @@ fn main() -> anyhow::Result<()> {
     let result = runtime.block_on(run(config, logger));
     // A thread of the blocking pool that is stuck must not keep the process.
     runtime.shutdown_background();
-    if let Err(error) = &result {
-        tracing::error!(event = "start_failed", "{error:#}");
-    }
     result
 }
 

@@ -178,6 +178,9 @@ impl Keys {
     ) -> Option<url::Url> {
         self.parsed(key, default, |s| {
             let url = url::Url::parse(s).map_err(|e| format!("`{s}` is not a URL: {e}"))?;
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err("must not carry a user or a password: nobody asks for one".to_owned());
+            }
             let local = match url.host() {
                 None => return Err(format!("`{s}` names no host")),
                 Some(url::Host::Domain(name)) => name == "localhost",
@@ -276,6 +279,7 @@ impl Keys {
         texts
     }
 
+    /// A table, or text such as `zone=a,tier=canary`.
     pub(super) fn map(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let mut map = BTreeMap::new();
         match self.get(key) {
@@ -287,6 +291,16 @@ impl Keys {
                             map.insert(name, text);
                         }
                         None => self.mistake(key, format!("`{name}` must be text")),
+                    }
+                }
+            }
+            Some(Value::String(_, pairs)) => {
+                for pair in pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+                    match pair.split_once('=') {
+                        Some((name, value)) if !name.trim().is_empty() => {
+                            map.insert(name.trim().to_owned(), value.trim().to_owned());
+                        }
+                        _ => self.mistake(key, format!("`{pair}` is not of the form name=value")),
                     }
                 }
             }

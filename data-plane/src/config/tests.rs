@@ -98,3 +98,37 @@ fn sizes_and_durations_read_as_written() {
     assert_eq!(keys::parse_duration("2h"), Some(Duration::from_secs(7200)));
     assert_eq!(keys::parse_duration("7"), None);
 }
+
+#[test]
+fn part10_the_environment_is_read_as_text() {
+    let read = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
+        Config::from_figment(Figment::new().merge(Environment::of(pairs)))
+    };
+    let config = read(&[
+        ("proxy_id", "007"),
+        ("groups", "a, b"),
+        ("labels", "zone=a, tier = canary"),
+        ("workers", "3"),
+        ("insecure", "true"),
+        ("state_key", "1234567890123456789012345678901234567890"),
+        ("config", "read elsewhere"),
+    ]);
+    let config = config.unwrap();
+    assert_eq!((config.proxy_id.as_str(), config.groups.len(), config.workers), ("007", 3, 3));
+    assert_eq!((config.labels["zone"].as_str(), config.labels["tier"].as_str()), ("a", "canary"));
+    assert_eq!(config.state_key.unwrap().expose(), "1234567890123456789012345678901234567890");
+    let found = read(&[("labels", "zone"), ("listen", "x")]).unwrap_err().to_string();
+    assert!(
+        found.contains("labels: `zone` is not of the form name=value (in SPARELINE_PROXY_LABELS)"),
+        "{found}"
+    );
+}
+
+#[test]
+fn part10_one_address_for_two_ports_and_a_password_for_nobody_are_mistakes() {
+    assert!(mistakes("listen = '127.0.0.1:7'\nadmin_listen = '127.0.0.1:7'")[0].starts_with("admin_listen:"));
+    assert!(read("listen = '127.0.0.1:0'\nadmin_listen = '127.0.0.1:0'").is_ok());
+    let found = mistakes("control_plane = 'http://me:canary@127.0.0.1:7701'");
+    assert!(found[0].starts_with("control_plane:") && !found[0].contains("canary"), "{found:?}");
+}
