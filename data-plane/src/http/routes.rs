@@ -82,6 +82,12 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap) -> Route {
         Some(rest) => (true, rest.strip_prefix("v1/").unwrap_or(rest)),
         None => (false, path),
     };
+    // Doubled slashes come of joining by hand; they are forgiven for the paths we know.
+    let collapsed = collapsed(rest);
+    let rest = match &collapsed {
+        Some(known) if ENDPOINTS.iter().any(|(path, _)| path == known) => known,
+        _ => rest,
+    };
     let reads = method == Method::GET || method == Method::HEAD;
     let endpoint = ENDPOINTS.iter().find(|(known, _)| *known == rest).map(|(_, endpoint)| *endpoint);
     if let Some(endpoint) = endpoint {
@@ -100,7 +106,7 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap) -> Route {
     if let Some(id) = rest.strip_prefix("models/") {
         return if reads { Route::OneModel(decode(id)) } else { Route::WrongMethod("GET, HEAD") };
     }
-    if !versioned || rest.is_empty() || rest.split('/').any(|s| matches!(decode(s).as_str(), "." | "..")) {
+    if !versioned || rest.is_empty() || climbs(rest) {
         return Route::Unknown;
     }
     let first = rest.split('/').next().unwrap_or_default();
@@ -116,13 +122,23 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap) -> Route {
     }
 }
 
+/// Without empty segments, where there are any.
+fn collapsed(path: &str) -> Option<String> {
+    (path.starts_with('/') || path.contains("//"))
+        .then(|| path.split('/').filter(|segment| !segment.is_empty()).collect::<Vec<_>>().join("/"))
+}
+
+/// Whether a server could read dot segments in it, however they are written, or a backslash for a slash.
+fn climbs(path: &str) -> bool {
+    let decoded = decode(path);
+    decoded.contains('\\')
+        || decoded.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
+}
+
 /// The dialect a path is spoken in.
 pub fn dialect(path: &str) -> Dialect {
-    if path.trim_start_matches('/').trim_start_matches("v1/").starts_with("messages") {
-        Dialect::Anthropic
-    } else {
-        Dialect::OpenAi
-    }
+    let rest = path.trim_start_matches('/').trim_start_matches("v1/").trim_start_matches('/');
+    if rest.starts_with("messages") { Dialect::Anthropic } else { Dialect::OpenAi }
 }
 
 /// Percent-decoding; what is not valid stays as it is.
@@ -157,9 +173,13 @@ mod tests {
     #[test]
     fn part9_every_endpoint_has_its_path() {
         for (path, endpoint) in ENDPOINTS {
-            for written in
-                [format!("/v1/{path}"), format!("/v1/{path}/"), format!("/v1/v1/{path}"), format!("/{path}")]
-            {
+            for written in [
+                format!("/v1/{path}"),
+                format!("/v1/{path}/"),
+                format!("/v1/v1/{path}"),
+                format!("/{path}"),
+                format!("/v1//{path}"),
+            ] {
                 let expected = Route::Model { endpoint: Some(*endpoint), path: (*path).to_owned() };
                 assert_eq!(of(Method::POST, &written), expected, "{written}");
             }
@@ -189,7 +209,12 @@ mod tests {
         assert_eq!(of(Method::POST, "/v1/ocr"), Route::Model { endpoint: None, path: "ocr".into() });
         assert_eq!(of(Method::GET, "/v1/ocr"), Route::Unknown);
         assert_eq!(of(Method::POST, "/ocr"), Route::Unknown);
-        assert_eq!(of(Method::POST, "/v1/x/%2e%2e/y"), Route::Unknown);
+        let climbing =
+            ["x/%2e%2e/y", "x/..%2fy", "x/..%2F..%2fy", "x/..;a=b/y", "x\\..\\y", "x/%5c/y", "files/..%5Cy"];
+        for path in climbing {
+            assert_eq!(of(Method::POST, &format!("/v1/{path}")), Route::Unknown, "{path}");
+        }
+        assert_eq!(of(Method::POST, "/v1/x..y/z"), Route::Model { endpoint: None, path: "x..y/z".into() });
         assert_eq!(of(Method::GET, "/"), Route::Unknown);
         assert_eq!(of(Method::OPTIONS, "/v1/models"), Route::Preflight);
     }

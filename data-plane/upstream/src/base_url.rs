@@ -127,8 +127,9 @@ impl Base {
 }
 
 fn is_dots(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-    plain == "." || plain == ".." || segment.contains('\\')
+    let plain = segment.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
+    let dots = plain.split('/').any(|part| matches!(part.split(';').next(), Some("." | "..")));
+    dots || plain.contains('\\') || plain.contains("%5c")
 }
 
 /// Whether Azure serves a path below a deployment.

@@ -54,7 +54,9 @@ fn queries_are_merged_without_credentials() {
 #[test]
 fn dot_segments_never_leave_the_base() {
     let base = Base::new(&Url::parse("https://h/v1").unwrap());
-    for path in ["/v1/../x", "/v1/a/./b", "/v1/%2e%2E/x", "/v1/.%2e", "/v1/a\\..\\b"] {
+    for path in
+        ["/v1/../x", "/v1/a/./b", "/v1/%2e%2E/x", "/v1/.%2e", "/v1/a\\..\\b", "/v1/..%2fb", "/v1/..;/b"]
+    {
         assert!(base.join(path, None, None).is_none(), "{path}");
     }
     assert!(base.join("/v1/models/a..b", None, None).is_some());
