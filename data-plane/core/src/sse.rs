@@ -16,6 +16,12 @@ pub const DEFAULT_CAP: usize = 1024 * 1024;
 /// How a data line begins, at its longest: after a byte order mark.
 const DATA_LINE: &[u8] = b"\xef\xbb\xbfdata:";
 
+/// Whether bytes begin as an event stream does.
+pub fn looks_like_events(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|begin| bytes.starts_with(begin))
+}
+
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {

@@ -67,7 +67,12 @@ impl Run<'_> {
             match self.look(&stream) {
                 Look::Hold => {}
                 Look::Commit => return Ok(self.commit(status, stream)),
-                Look::Fault(fault) => return Err(self.failed(self.facts.judge(Evidence::Stream(fault)))),
+                Look::Fault(fault) => {
+                    let other = self.no_stream(status, &stream);
+                    return Err(
+                        other.unwrap_or_else(|| self.failed(self.facts.judge(Evidence::Stream(fault))))
+                    );
+                }
                 Look::Error => return Err(self.error_event(status, stream).await),
             }
             if assured && stream.judge.content() {
@@ -122,6 +127,22 @@ impl Run<'_> {
             value.to_str().is_ok_and(|text| text.to_ascii_lowercase().starts_with("text/event-stream"))
         })
         .unwrap_or(HeaderValue::from_static("text/event-stream"))
+    }
+
+    /// An error or a page under the name of an event stream: what it is says more than that there were no events.
+    fn no_stream(&self, status: StatusCode, stream: &StreamBody) -> Option<Box<Failed>> {
+        if stream.judge.events() > 0 {
+            return None;
+        }
+        let body = stream.held();
+        if !matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'<')) {
+            return None;
+        }
+        let mut failed = self.no_answer(status, &body)?;
+        if let Some(rejected) = &mut failed.response {
+            rejected.headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        Some(failed)
     }
 
     /// An error event in place of an answer. Where it is the request's own fault it is passed on, with what little follows.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use spareline_core::classify::{self, Evidence, Input, Transport, Verdict};
 use spareline_core::commit::Usage;
+use spareline_core::sse;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -45,7 +46,7 @@ impl Run<'_> {
             if !reservation.grow(bytes.len()) {
                 return Err(self.overloaded());
             }
-            if parts.is_empty() && self.facts.stream && looks_like_events(&bytes) {
+            if parts.is_empty() && self.facts.stream && sse::looks_like_events(&bytes) {
                 // An event stream under another name.
                 drop(reservation);
                 return self.hold(status, source, Some(bytes), usage_added, permit, timer).await;
@@ -66,8 +67,16 @@ impl Run<'_> {
     }
 
     fn checked(self, status: StatusCode, body: Bytes) -> Result<Answer, Box<Failed>> {
-        let evidence =
-            Evidence::Response { status: status.as_u16(), headers: &self.facts.headers, body: &body };
+        if let Some(failed) = self.no_answer(status, &body) {
+            return Err(failed);
+        }
+        let usage = Usage::of_answer(&body);
+        Ok(self.answer(status, body, usage))
+    }
+
+    /// What is wrong with a whole answer.
+    pub(super) fn no_answer(&self, status: StatusCode, body: &Bytes) -> Option<Box<Failed>> {
+        let evidence = Evidence::Response { status: status.as_u16(), headers: &self.facts.headers, body };
         let input = Input {
             provider: self.facts.provider,
             vendor: self.facts.vendor.as_deref(),
@@ -75,11 +84,8 @@ impl Run<'_> {
             stream: self.insists_on_stream(),
             evidence,
         };
-        if let Err(verdict) = classify::check_success(&input, self.attempt.rules, self.attempt.now) {
-            return Err(self.rejected(verdict, status, body));
-        }
-        let usage = Usage::of_answer(&body);
-        Ok(self.answer(status, body, usage))
+        let verdict = classify::check_success(&input, self.attempt.rules, self.attempt.now).err()?;
+        Some(self.rejected(verdict, status, body.clone()))
     }
 
     fn rejected(&self, verdict: Box<Verdict>, status: StatusCode, body: Bytes) -> Box<Failed> {
@@ -150,11 +156,4 @@ impl Run<'_> {
     fn undecodable(&self) -> Box<Failed> {
         self.wire(Transport::NotHttp)
     }
-}
-
-/// Whether bytes begin as an event stream does.
-fn looks_like_events(bytes: &[u8]) -> bool {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let bytes = bytes.trim_ascii_start();
-    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|begin| bytes.starts_with(begin))
 }

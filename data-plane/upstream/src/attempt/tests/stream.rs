@@ -77,8 +77,12 @@ async fn bytes_pass_untouched_and_end_at_the_terminal_event_whatever_the_upstrea
 async fn whatever_comes_before_content_is_a_failure_nobody_sees() {
     let quota = "data: {\"error\":{\"message\":\"You exceeded your current quota\",\"type\":\"insufficient_quota\",\"code\":\"insufficient_quota\"}}\n\n";
     let busy = "data: {\"error\":{\"message\":\"The server had an error\",\"type\":\"server_error\"}}\n\n";
-    let cases: [(&[&str], Then, Class); 8] = [
+    let bare = quota.trim_start_matches("data: ").trim_end();
+    let cases: [(&[&str], Then, Class); 10] = [
         (&[quota], Then::End, Class::Disable),
+        // Not even an event, whatever the head says.
+        (&[bare], Then::End, Class::Disable),
+        (&["<html>oops</html>"], Then::End, Class::Retryable),
         (&[ROLE, busy], Then::Hang, Class::Retryable),
         (&[DONE], Then::End, Class::Retryable),
         (&[": ping\n\n", ": ping\n\n"], Then::End, Class::Retryable),
@@ -101,6 +105,12 @@ async fn an_error_event_that_is_the_requests_fault_is_passed_on_as_it_came() {
     assert_eq!(failed.verdict.class, Class::Transparent, "{}", failed.verdict.reason());
     let response = failed.response.unwrap();
     assert_eq!((response.status.as_u16(), &response.body[..]), (200, [long, DONE].concat().as_bytes()));
+    let bare = long.trim_start_matches("data: ").trim_end();
+    let failed = run(&[bare], Then::End, |_| {}).await.map(|_| ()).unwrap_err();
+    assert_eq!(failed.verdict.class, Class::Transparent, "{}", failed.verdict.reason());
+    let response = failed.response.unwrap();
+    assert_eq!(response.headers["content-type"], "application/json");
+    assert_eq!(&response.body[..], bare.as_bytes());
 }
 
 #[tokio::test]
