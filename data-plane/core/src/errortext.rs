@@ -11,6 +11,7 @@ use std::ops::Range;
 use spareline_proto::registry::v1 as pb;
 
 use crate::classify::json::{Cursor, Value};
+use crate::sse;
 
 /// Hints at buying something. A sentence with one of them goes, in any ASCII case.
 const HINTS: &[&str] = &[
@@ -97,6 +98,9 @@ impl ErrorText {
         if self.is_passthrough() {
             return Cow::Borrowed(body);
         }
+        if sse::looks_like_events(body) {
+            return self.events(body);
+        }
         let start = body.trim_ascii_start().first();
         if !matches!(start, Some(b'{' | b'[' | b'"')) {
             return match std::str::from_utf8(body) {
@@ -126,6 +130,27 @@ impl ErrorText {
         Cow::Owned(out)
     }
 
+    /// An error in the form of a stream: line by line, so that every event stays one.
+    fn events<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        let mut out = Vec::with_capacity(body.len());
+        for line in body.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let end =
+                if line.ends_with(b"\n") || line.ends_with(b"\r") { line.len() - 1 } else { line.len() };
+            let (text, end) = line.split_at(end);
+            match text.strip_prefix(b"data:") {
+                Some(data) => {
+                    let (space, data) = data.split_at(usize::from(data.starts_with(b" ")));
+                    out.extend_from_slice(b"data:");
+                    out.extend_from_slice(space);
+                    out.extend_from_slice(&self.body(data));
+                }
+                None => out.extend_from_slice(text),
+            }
+            out.extend_from_slice(end);
+        }
+        if out == body { Cow::Borrowed(body) } else { Cow::Owned(out) }
+    }
+
     /// Collects what to put in place of the messages in `value`, which was just read.
     fn walk(
         &self,
@@ -152,6 +177,7 @@ impl ErrorText {
                             let end = cursor.at();
                             messages.push((end - raw.plain().len() - 2..end, raw.text().into_owned()));
                         }
+                        (b"param", Value::Str(_)) => {}
                         _ => self.walk(cursor, value, depth + 1, edits),
                     }
                 }
@@ -168,6 +194,18 @@ impl ErrorText {
                 while cursor.item() {
                     let value = cursor.value();
                     self.walk(cursor, value, depth + 1, edits);
+                }
+            }
+            // What another provider said, quoted whole; documentation; and the like.
+            Value::Str(raw) if self.sanitized && !cursor.broken() => {
+                let text = raw.text();
+                let lower = text.to_ascii_lowercase();
+                let linked = LINKS.iter().any(|link| lower.contains(link));
+                if (linked || self.remove.iter().any(|word| lower.contains(&word.to_ascii_lowercase())))
+                    && let Cow::Owned(clean) = self.sanitize(&text)
+                {
+                    let end = cursor.at();
+                    edits.push((end - raw.plain().len() - 2..end, quoted(&clean)));
                 }
             }
             value => cursor.finish(value),

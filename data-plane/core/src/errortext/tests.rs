@@ -74,3 +74,26 @@ fn part10_odd_bodies_survive() {
     );
     assert_eq!(clean.body(b"See https://a.b/c").as_ref(), NOTHING_LEFT.as_bytes());
 }
+
+#[test]
+fn an_error_in_the_form_of_a_stream_stays_one() {
+    let clean =
+        |text: &ErrorText, body: &str| String::from_utf8(text.body(body.as_bytes()).into_owned()).unwrap();
+    let sanitized = text(pb::ErrorTextMode::Sanitized, &[], &[]);
+    let error = "data: {\"error\":{\"message\":\"Too long. See https://a.example/x\",\"code\":\"c\"}}";
+    let body = format!("event: error\r\n{error}\r\n\r\ndata: [DONE]\n\n");
+    let bare = body.replace(" See https://a.example/x", "");
+    assert_eq!(clean(&sanitized, &body), bare);
+    assert!(matches!(sanitized.body(bare.as_bytes()), Cow::Borrowed(_)));
+    let friendly = text(pb::ErrorTextMode::Passthrough, &[], &[("c", "No\nway")]);
+    assert!(clean(&friendly, &body).contains(r#"data: {"error":{"message":"No\nway","code":"c"}}"#));
+}
+
+#[test]
+fn links_and_words_go_wherever_they_stand_in_an_error() {
+    let sanitized = text(pb::ErrorTextMode::Sanitized, &["acme"], &[]);
+    let body = r#"{"error":{"message":"Bad.","type":"billing_error","metadata":{"raw":"go to https://a.example","by":"Acme","list":["see www.a.example"]}}}"#;
+    let clean = String::from_utf8(sanitized.body(body.as_bytes()).into_owned()).unwrap();
+    assert!(!clean.contains("a.example") && !clean.contains("Acme"), "{clean}");
+    assert!(clean.contains(r#""message":"Bad.","type":"billing_error""#), "{clean}");
+}
