@@ -111,7 +111,12 @@ impl Judge {
         if bare && self.content && self.alike.is(event.data) {
             return Step::Content;
         }
-        let shape = Shape::of(event.data);
+        let mended;
+        let mut shape = Shape::of(event.data);
+        if shape.is_none() {
+            mended = mended_json(event.data);
+            shape = mended.as_deref().and_then(Shape::of);
+        }
         if shape.as_ref().is_none_or(|shape| shape.may_be_error(event.name)) {
             let evidence = Evidence::Event {
                 status: event.status.unwrap_or(context.status),
@@ -125,7 +130,12 @@ impl Judge {
                     // What failed has been counted, and will be billed.
                     self.usage.update(shape);
                 }
-                self.terminal |= shape.is_some_and(|shape| shape.kind() == "response.failed");
+                self.terminal |= shape.is_some_and(|shape| match shape.kind() {
+                    "response.failed" => true,
+                    // Nothing follows Anthropic's.
+                    "error" => context.endpoint == Some(Endpoint::Messages),
+                    _ => false,
+                });
                 return Step::Error(verdict);
             }
         }
@@ -219,6 +229,18 @@ impl Judge {
             }
         });
     }
+}
+
+/// JSON that is broken by nothing but raw control characters or bytes that are no UTF-8, as some servers leave them in text:
+/// enough of it to be looked at. `None`: there are none of these.
+fn mended_json(data: &[u8]) -> Option<Vec<u8>> {
+    let mut text = match std::str::from_utf8(data) {
+        Ok(_) if data.iter().all(|byte| *byte >= b' ') => return None,
+        Ok(_) => data.to_vec(),
+        Err(_) => String::from_utf8_lossy(data).into_owned().into_bytes(),
+    };
+    text.iter_mut().filter(|byte| **byte < b' ').for_each(|byte| *byte = b' ');
+    Some(text)
 }
 
 // === impl Context ===

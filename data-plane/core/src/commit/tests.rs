@@ -378,3 +378,22 @@ fn part13_alike_events_hide_nothing() {
     let seen = watch(&[error.as_bytes()], Some(Endpoint::ChatCompletions), Provider::OpenAi);
     assert_eq!((seen.events, seen.error), (5, Some(5)));
 }
+
+#[test]
+fn raw_control_characters_and_bytes_that_are_no_text_hide_no_content_and_no_end() {
+    let text: &[&[u8]] = &[
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\x0b\x0c\"}}]}\n\n",
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xff\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3}}\n\n",
+    ];
+    let seen = watch(text, Some(Endpoint::ChatCompletions), Provider::OpenAi);
+    assert_eq!((seen.first_content, seen.finish, seen.usage.input), (Some(1), Some(Finish::Stop), Some(3)));
+    let broken = watch(&[b"data: {\"choices\":\x0b\n\n"], Some(Endpoint::ChatCompletions), Provider::OpenAi);
+    assert!(!broken.content);
+}
+
+#[test]
+fn nothing_follows_an_error_of_anthropics() {
+    let error = b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"x\"}}\n\n";
+    assert!(watch(&[error], Some(Endpoint::Messages), Provider::Anthropic).terminal);
+    assert!(!watch(&[error], Some(Endpoint::Responses), Provider::OpenAi).terminal);
+}
