@@ -120,6 +120,10 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
     let none = |rule, word| Err(Box::new(judge::no_answer(rule, word, status)));
     match text.first() {
         None => return none("body.empty", "empty_response"),
+        // JSON that says nothing: servers that know no such path answer so to whatever they are asked.
+        Some(_) if text == b"{}" || (text == b"[]" && success::needs_choices(input.endpoint)) => {
+            return none("body.empty", "empty_response");
+        }
         Some(b'{' | b'[' | b'"') => {}
         Some(_) if !answers_json(input.endpoint) => return Ok(()),
         Some(b'<') => return none("body.html", "parse_error"),

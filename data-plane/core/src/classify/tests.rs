@@ -112,6 +112,8 @@ fn part9_answers_that_are_none() {
     for (body, word, rule) in [
         ("", "empty_response", "body.empty"),
         (" \r\n", "empty_response", "body.empty"),
+        ("{}", "empty_response", "body.empty"),
+        ("[]\n", "empty_response", "body.empty"),
         ("<html></html>", "parse_error", "body.html"),
         ("Hello", "parse_error", "body.unparsable"),
         (r#"{"choices":[{"#, "parse_error", "body.unparsable"),
