@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use http::Response;
+use spareline_core::Endpoint;
 use spareline_core::classify::Transport;
 use tokio::time::Instant;
 
 use super::Attempt;
 use crate::dial;
-use crate::request::{self, Built};
+use crate::request::{self, Built, Outgoing};
 use crate::transport::Fault;
 
 /// A dead connection shows at once. Later it is an upstream that gave up, which may have worked on the request.
@@ -20,7 +21,7 @@ pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response
     let client =
         |fresh| pool.client(attempt.limits.connect, plain, fresh).map_err(|_| Fault::Wire(Transport::Tls));
     let sent = Instant::now();
-    let (result, dialed) = dial::watch(client(false)?.execute(built)).await;
+    let (result, dialed) = dial::watch(client(is_dear(attempt.request))?.execute(built)).await;
     let error = match result {
         Ok(response) => return Ok(response),
         Err(error) => error,
@@ -34,4 +35,15 @@ pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response
         return Err(error.fault());
     };
     client(true)?.execute(again).await.map_err(|error| error.fault())
+}
+
+/// What must not be done twice gets a connection of its own: of a pooled one that died nobody can tell whether it took the
+/// request before.
+fn is_dear(request: &Outgoing) -> bool {
+    const PATHS: [&str; 3] = ["/v1/videos", "/v1/batches", "/v1/files"];
+    request.method == http::Method::POST
+        && match request.endpoint {
+            Some(endpoint) => matches!(endpoint, Endpoint::Images | Endpoint::Audio),
+            None => PATHS.iter().any(|path| request.path.starts_with(path)),
+        }
 }

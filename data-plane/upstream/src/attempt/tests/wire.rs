@@ -1,9 +1,11 @@
 //! Connections: what goes wrong below HTTP, pools, limits, cancellation.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spareline_core::classify::Limit;
-use spareline_core::{ChannelId, Class, Scope};
+use spareline_core::{ChannelId, Class, Endpoint, Scope};
 
 use crate::clients::{Clients, ClientsConfig, LineError};
 use crate::testing::{CHAT, CHAT_STREAM, DONE, Setup, Upstream, delta, finish};
@@ -106,6 +108,38 @@ async fn an_upstream_that_hangs_up_on_the_replay_too_has_failed() {
 }
 
 #[tokio::test]
+async fn what_must_not_be_done_twice_is_not_sent_twice() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = sent.clone();
+    let upstream = Upstream::start(move |mut peer| {
+        let count = count.clone();
+        async move {
+            // Answers once, then takes another request and hangs up on it.
+            for turn in 0..2 {
+                if peer.request().await.is_none() {
+                    return;
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                if turn == 0 {
+                    peer.answer("200 OK", "content-type: application/json\r\n", GOOD).await;
+                }
+            }
+        }
+    })
+    .await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    for (endpoint, path) in [
+        (Endpoint::ChatCompletions, "/v1/chat/completions"),
+        (Endpoint::Images, "/v1/images/generations"),
+        (Endpoint::Audio, "/v1/audio/speech"),
+    ] {
+        setup.request = crate::testing::outgoing(endpoint, path, CHAT);
+        finish(setup.go().await.unwrap()).await;
+    }
+    assert_eq!((sent.load(Ordering::SeqCst), upstream.connections()), (3, 3));
+}
+
+#[tokio::test]
 async fn connections_are_kept_over_answers_streams_refusals_and_registry_updates() {
     let upstream = Upstream::start(|mut peer| async move {
         let mut number = 0;
@@ -134,7 +168,8 @@ async fn connections_are_kept_over_answers_streams_refusals_and_registry_updates
             Ok(answer) => drop(finish(answer).await),
             Err(failed) => assert_eq!(failed.verdict.status, 500),
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // Until the rest of the stream is read, on a busy machine too.
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(upstream.connections(), 1);
 }
