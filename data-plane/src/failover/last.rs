@@ -73,7 +73,8 @@ pub(super) fn pass<A>(failed: Failed, policy: &RequestPolicy, meant: bool) -> Ou
         let text = format!("the upstream's answer was none ({})", failed.verdict.detail);
         return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
     }
-    if matches!(status.as_u16(), 401 | 402 | 403 | 407) {
+    // A dead key comes under any status.
+    if failed.verdict.class == Class::Disable || matches!(status.as_u16(), 401 | 402 | 403 | 407) {
         if failed.verdict.class != Class::Transparent {
             let text = "the upstream refused the key or the account of this channel";
             return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
@@ -99,11 +100,35 @@ mod tests {
     use http::HeaderMap;
     use spareline_core::{
         Provider,
-        classify::{Evidence, Input, Rules, check_success},
+        classify::{Evidence, Input, Rules, check_success, classify},
     };
     use spareline_upstream::attempt::Rejected;
 
     use super::*;
+
+    #[test]
+    fn a_dead_key_is_no_concern_of_the_callers_whatever_its_status() {
+        let quota = br#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
+        for status in [200, 400, 429] {
+            let headers = HeaderMap::new();
+            let evidence = Evidence::Response { status, headers: &headers, body: quota };
+            let input = Input {
+                provider: Provider::OpenAi,
+                vendor: None,
+                endpoint: Some(spareline_core::Endpoint::ChatCompletions),
+                stream: false,
+                evidence,
+            };
+            let verdict = Box::new(classify(&input, &Rules::builtin(), SystemTime::now()));
+            let status = StatusCode::from_u16(status).unwrap();
+            let response = Some(Rejected { status, headers, body: Bytes::from_static(quota) });
+            let failed = Failed { verdict, limit: None, response, silent: false, overloaded: false };
+            match pass::<()>(failed, &RequestPolicy::resolve(None, None), true) {
+                Outcome::Failed(error) => assert_eq!(error.code, Code::AllChannelsFailed),
+                _ => panic!("{status}"),
+            }
+        }
+    }
 
     #[test]
     fn a_success_that_is_no_answer_is_passed_on_only_where_the_policy_means_it() {
