@@ -155,6 +155,11 @@ impl ChannelSpec {
     pub fn rank(&self, credential: CredentialId) -> Option<usize> {
         self.credentials.iter().position(|c| *c == credential).map(|i| i + 1)
     }
+
+    /// The rank as attempt lists show it: where the channel lists several.
+    pub fn shown_rank(&self, credential: CredentialId) -> Option<usize> {
+        (self.credentials.len() > 1).then(|| self.rank(credential)).flatten()
+    }
 }
 
 // === impl EndpointSet ===

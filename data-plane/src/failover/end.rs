@@ -87,7 +87,7 @@ fn finish(
             "the answer broke off"
         );
     }
-    record.limit = end.limit.map(|l| l.as_str());
+    record.limit = if ending == "write_timeout" { Some(ending) } else { end.limit.map(|l| l.as_str()) };
     record.finish(ending);
 }
 

@@ -66,12 +66,6 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// The channel's key number, where it lists several.
-fn rank(picked: &Picked) -> Option<usize> {
-    let several = picked.channel.credentials.len() > 1;
-    picked.credential.as_ref().filter(|_| several).and_then(|c| picked.channel.rank(c.id))
-}
-
 pub(super) fn remember(
     record: &mut Record,
     picked: &Picked,
@@ -82,7 +76,7 @@ pub(super) fn remember(
 ) {
     record.attempt(AttemptRecord {
         channel: picked.channel.name.clone(),
-        rank: rank(picked),
+        rank: picked.credential.as_ref().and_then(|c| picked.channel.shown_rank(c.id)),
         outcome,
         status,
         word,

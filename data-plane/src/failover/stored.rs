@@ -32,9 +32,10 @@ pub(super) async fn run<U: Upstream>(
     record.known_model = view.table().entry(&plan.group, &plan.model).is_some();
     let limits = policy.limits_of(line.spec.limits);
     let model = line.spec.model(&plan.model);
+    let key = line.keys.first();
     let tried = Try {
         spec: &line.spec,
-        secret: line.keys.first().map(|c| c.secret.expose()),
+        secret: key.map(|c| c.secret.expose()),
         upstream_model: model.and_then(|m| upstream::model_to_send(plan, m)),
         limits: spareline_upstream::Limits {
             connect: limits.connect_timeout,
@@ -55,7 +56,7 @@ pub(super) async fn run<U: Upstream>(
     let result = via.attempt(tried).await;
     let mut attempt = AttemptRecord {
         channel: line.spec.name.clone(),
-        rank: None,
+        rank: key.and_then(|key| line.spec.shown_rank(key.id)),
         outcome: "ok",
         status: 0,
         word: "",
