@@ -41,7 +41,7 @@ pub(crate) async fn receive<B>(
 ) -> Result<Received, ApiError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error + 'static,
 {
     let encodings = encodings(headers)?;
     let declared = body.size_hint().exact().or_else(|| Some(body.size_hint().lower()));
@@ -61,7 +61,7 @@ where
 async fn collect<B>(mut body: B, limits: Limits, budget: &Budget) -> Result<Received, ApiError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
+    B::Error: std::error::Error + 'static,
 {
     let mut reservation = budget.empty();
     let mut first = Bytes::new();
@@ -75,7 +75,8 @@ where
             Ok(None) => break,
             Ok(Some(Err(error))) => {
                 let text = format!("the body could not be read: {error}");
-                return Err(ApiError::new(Code::InvalidRequest, text).closing());
+                let error = ApiError { left: cut_off(&error), ..ApiError::new(Code::InvalidRequest, text) };
+                return Err(error.closing());
             }
             Ok(Some(Ok(frame))) => frame,
         };
@@ -108,6 +109,14 @@ where
         whole.freeze()
     };
     Ok(Received { bytes, reservation })
+}
+
+/// Whether the connection ended in the middle, rather than holding what is no body.
+fn cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
 }
 
 /// Lets a caller that is still sending finish within reason, so that it reads our answer instead of a reset. Answers

@@ -94,12 +94,22 @@ pub struct ApiError {
     pub allow: Option<&'static str>,
     /// Whether the connection is of no more use, since the rest of the body is still to come.
     pub close: bool,
+    /// The caller left in the middle of its body: nobody reads this.
+    pub left: bool,
 }
 
 impl ApiError {
     /// An error with a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), param: None, retry_after: None, allow: None, close: false }
+        Self {
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+            allow: None,
+            close: false,
+            left: false,
+        }
     }
 
     /// The parameter at fault.

@@ -63,6 +63,7 @@ impl Front {
         let (mut parts, body) = request.into_parts();
         let dialect = routes::dialect(parts.uri.path());
         let http2 = parts.version == http::Version::HTTP_2;
+        let bare = http2 && parts.method == http::Method::HEAD;
         let origin = cors::allowed(&shared.config.cors_origins, &parts.headers);
         let request_id = trace::request_id(&parts.headers);
         let trace_id = trace::join(&mut parts.headers);
@@ -94,6 +95,9 @@ impl Front {
             Ok(Served::Loop(outcome)) => self.dress(*outcome, record, dialect, &view, http2),
             Err(error) => refuse(&error, record, dialect, &view),
         };
+        if bare {
+            response = without_body(response);
+        }
         let headers = response.headers_mut();
         if let Ok(value) = HeaderValue::from_str(&request_id) {
             headers.insert(trace::REQUEST_ID, value);
@@ -279,10 +283,24 @@ fn refuse(error: &ApiError, mut record: Record, dialect: Dialect, view: &View) -
     }
     let mut response = error.response(dialect, &entries, &record.request_id);
     mark(response.headers_mut(), &entries, None);
+    if error.left {
+        // Dropped, the record says so.
+        return response.map(FrontBody::from);
+    }
     record.status = response.status().as_u16();
     record.code = error.code.as_str();
     record.finish("error");
     response.map(FrontBody::from)
+}
+
+/// As HEAD wants it; the library leaves bodies out by itself over HTTP/1 only.
+fn without_body(mut response: Response<FrontBody>) -> Response<FrontBody> {
+    if let FrontBody::Full(bytes) = response.body_mut()
+        && let Some(bytes) = bytes.take()
+    {
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    }
+    response
 }
 
 fn shutting_down() -> ApiError {

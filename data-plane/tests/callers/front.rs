@@ -169,6 +169,9 @@ async fn odd_clients_are_served() {
     let h2 = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
     let request = h2.post(proxy.url("/v1/chat/completions")).body(body);
     assert_eq!(proxy.send(request).await.status, 200);
+    let head = h2.head(proxy.url("/v1/models")).send().await.unwrap();
+    assert_eq!(head.status(), 200);
+    assert_ne!(head.headers()["content-length"], "0");
 
     let socket =
         "GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n\r\n";
@@ -280,16 +283,16 @@ async fn stored_objects_go_to_the_groups_channel() {
     let policy = pb::Policy { stateful_channel: Some("store".into()), ..Default::default() };
     let registry = Registry::new()
         .channel(channel("other", &other.url).priority(9))
-        .channel(channel("store", &store.url).provider("openai"))
+        .channel(channel("store", &store.url).provider("openai").keys(&["sk-1", "sk-2"]))
         .policy(policy);
     let proxy = start(registry).await;
-    assert_eq!(proxy.get("/v1/responses/resp_1?include=x").await.attempts(), "store:ok:200");
+    assert_eq!(proxy.get("/v1/responses/resp_1?include=x").await.attempts(), "store#1:ok:200");
     assert_eq!(store.asked()[0].path, "/v1/responses/resp_1?include=x");
     let follow_up = r#"{"model":"m","previous_response_id":"resp_1","input":"x"}"#;
-    assert_eq!(proxy.post("/v1/responses", follow_up).await.attempts(), "store:ok:200");
+    assert_eq!(proxy.post("/v1/responses", follow_up).await.attempts(), "store#1:ok:200");
     store.always(crate::support::provider::bad_key());
     let seen = proxy.get("/v1/files/f").await;
-    assert_eq!((seen.status, seen.attempts()), (502, "store:disable:401"));
+    assert_eq!((seen.status, seen.attempts()), (502, "store#1:disable:401"));
     assert!(proxy.shared.spool.is_empty(), "nobody is blamed");
     assert_eq!(other.hits(), 0);
 }

@@ -105,3 +105,15 @@ async fn chunks_come_together_in_order() {
     let expected: Vec<u8> = (0..100_u8).flat_map(|n| [n; 7]).collect();
     assert_eq!(received.bytes, expected);
 }
+
+#[tokio::test]
+async fn a_caller_that_leaves_in_the_middle_is_told_from_one_that_sends_nonsense() {
+    let budget = Budget::new(1 << 20);
+    for (kind, left) in [(std::io::ErrorKind::UnexpectedEof, true), (std::io::ErrorKind::InvalidInput, false)]
+    {
+        let part = Ok(http_body::Frame::data(Bytes::from_static(b"{\"mod")));
+        let frames = futures_util::stream::iter([part, Err(std::io::Error::from(kind))]);
+        let error = receive(StreamBody::new(frames), &HeaderMap::new(), LIMITS, &budget).await.unwrap_err();
+        assert_eq!((error.code, error.left), (Code::InvalidRequest, left));
+    }
+}
