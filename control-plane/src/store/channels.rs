@@ -179,9 +179,26 @@ impl Tx {
                     && per_model_endpoints(old, model) != per_model_endpoints(stored, model));
             if renamed {
                 self.clear_ability(id, model, "the model's upstream name was changed").await?;
+            } else if !before.contains_key(model) && self.had_model(stored, model).await? {
+                // Its statuses went with it, the fence included: what is still on its way is about what it was.
+                self.clear_ability(id, model, "the model was listed again").await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether an earlier spec of the channel listed the model.
+    async fn had_model(&mut self, stored: &pb::Channel, model: &str) -> Result<bool> {
+        let listed = json!([{ "model": model }]);
+        Ok(sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM channel_specs WHERE channel_id = $1 AND spec_revision <> $2 \
+             AND spec->'models' @> $3)",
+        )
+        .bind(stored.channel_id)
+        .bind(stored.spec_revision)
+        .bind(listed)
+        .fetch_one(self.conn())
+        .await?)
     }
 
     /// Removes a channel; its credentials that no other channel lists are retired. Its name is free again.

@@ -103,6 +103,20 @@ async fn part5_a_corrected_endpoint_or_model_name_clears_and_fences() {
     let after = status(&store, &model).await;
     assert_eq!((after.state(), after.fence_revision), (pb::ServingState::Active, renamed));
     assert_eq!(status(&store, &channel(id)).await.fence_revision, moved, "only that ability");
+
+    // Dropped and listed again under another name upstream: the fence does not go with the row.
+    let mut without = store.channel(&"one".into()).await.unwrap().channel;
+    let mut again = without.clone();
+    without.models[0].model = "another".into();
+    let gone = update(&store, without).await.unwrap().revision;
+    again.etag.clear();
+    again.models[0].upstream_model = "gpt-4o-mini-2025".into();
+    let listed = update(&store, again).await.unwrap().revision;
+    assert_eq!(report_one(&store, verdict(&model, pb::Cause::Throttled, gone)).await, dp::Disposition::Stale);
+    assert_eq!(
+        report_one(&store, verdict(&model, pb::Cause::Throttled, listed)).await,
+        dp::Disposition::Applied
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
