@@ -51,6 +51,7 @@ async fn ask_all(
 ) -> Found {
     let mut last = None;
     let mut answered = false;
+    let mut other = None;
     'lines: for line in lines {
         for form in forms(&line.channel, &line.model) {
             let found = ask_once(prober, question, line, &form, rules, deadline).await;
@@ -68,9 +69,20 @@ async fn ask_all(
                 Found::OtherLine(reason) => {
                     answered = true;
                     last = Some(reason);
+                    other.get_or_insert(line);
                     continue 'lines;
                 }
             }
+        }
+    }
+    // No model that was asked is there any more, which says nothing of the key: is it accepted at all?
+    if let Some(line) = other.filter(|_| question.cause == Cause::Credential) {
+        let found = ask_once(prober, question, line, &Form::Models, rules, deadline).await;
+        if let Found::Settled(
+            ProbeOutcome::Good | ProbeOutcome::Bad { .. } | ProbeOutcome::Throttled { .. },
+        ) = &found
+        {
+            return found;
         }
     }
     Found::Settled(judge::exhausted(question, last, answered))
