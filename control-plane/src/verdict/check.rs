@@ -2,6 +2,7 @@
 //!
 //! Text that is only too long is cut, not refused: a batch must never be stuck in a proxy's spool for its looks.
 
+use spareline_core::classify::redacted;
 use spareline_core::{Subject, convert};
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::registry::v1 as pb;
@@ -14,8 +15,6 @@ use crate::refuse::Violations;
 pub(crate) const MAX_VERDICTS: usize = 500;
 /// Longest name of a proxy or an instance, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
-/// Longest excerpt kept, in bytes.
-const MAX_EXCERPT: usize = 256;
 /// Longest code, rule or request id kept, in bytes.
 const MAX_WORD: usize = 128;
 
@@ -82,7 +81,8 @@ pub(crate) fn names_something(subject: Option<&pb::Subject>) -> bool {
 }
 
 fn trim(evidence: &mut pb::Evidence) {
-    cut(&mut evidence.excerpt, MAX_EXCERPT);
+    // A proxy has done this; what calls itself one may not have.
+    evidence.excerpt = redacted(&evidence.excerpt);
     cut(&mut evidence.provider_code, MAX_WORD);
     cut(&mut evidence.rule_id, MAX_WORD);
     cut(&mut evidence.request_id, MAX_WORD);

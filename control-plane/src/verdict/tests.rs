@@ -68,6 +68,15 @@ fn part7_long_evidence_is_cut_not_refused() {
     assert_eq!(evidence.rule_id, "r");
 }
 
+#[test]
+fn part9_what_a_proxy_left_in_an_excerpt_is_redacted() {
+    let excerpt = "Incorrect API key provided: sk-canary-1234.".to_owned();
+    let told = dp::Verdict { evidence: Some(pb::Evidence { excerpt, ..Default::default() }), ..verdict() };
+    let taken = check::verdicts(batch(vec![told])).unwrap();
+    let excerpt = &taken.verdicts[0].evidence.as_ref().unwrap().excerpt;
+    assert_eq!(excerpt, "Incorrect API key provided: <redacted>.");
+}
+
 /// A batch of one: this key is dead.
 fn dead(registry: &Registry, proxy: usize, key: i64) -> dp::ReportVerdictsRequest {
     let world = registry.worlds.current().unwrap();

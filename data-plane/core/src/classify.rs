@@ -22,6 +22,7 @@ mod verdict;
 
 pub use input::{Evidence, Input, Limit, StreamFault, Transport};
 pub use recorded::{Recorded, classify_recorded, classify_stream};
+pub use redact::excerpt as redacted;
 pub use verdict::{Detail, EvidenceKind, Hint, RuleId, Verdict};
 
 use std::sync::Arc;

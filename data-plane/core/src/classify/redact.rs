@@ -13,8 +13,8 @@ const PREFIXES: &[&str] = &[
     "AKIA", "ASIA", "ABSK", "ya29.",
 ];
 
-/// At most [`EXCERPT`] bytes of `message`, on one line, redacted.
-pub(super) fn excerpt(message: &str) -> String {
+/// At most 256 bytes of `message`, on one line, redacted. What is redacted already stays as it is.
+pub fn excerpt(message: &str) -> String {
     let mut out = String::with_capacity(message.len().min(EXCERPT + 64));
     let mut after_bearer = false;
     let mut rest = message;
@@ -38,7 +38,7 @@ pub(super) fn excerpt(message: &str) -> String {
         let core = word.len()
             - word.bytes().rev().take_while(|byte| KINDS[usize::from(*byte)] & CLOSES != 0).count();
         let (core, tail) = word.split_at(core);
-        if after_bearer && core.len() >= 4 {
+        if after_bearer && core.len() >= 4 && core != "redacted" {
             out.push_str(HIDDEN);
         } else {
             push_word(&mut out, core);
