@@ -34,9 +34,9 @@ struct Part {
 // === impl GroupSet ===
 
 impl GroupSet {
-    /// Sorted, without repetitions.
+    /// Sorted, without repetitions. None means `default`, as it does for a channel.
     pub fn new(groups: &[String]) -> Self {
-        let mut groups = groups.to_vec();
+        let mut groups = if groups.is_empty() { vec!["default".to_owned()] } else { groups.to_vec() };
         groups.sort_unstable();
         groups.dedup();
         Self(groups.into())

@@ -59,6 +59,7 @@ fn part6_equal_groups_share_one_part_and_it_follows() {
     let (_, worlds) = channel();
     let groups = GroupSet::new(&["vip".into(), "default".into(), "vip".into()]);
     assert_eq!(groups, GroupSet::new(&["default".into(), "vip".into()]));
+    assert_eq!(GroupSet::new(&[]), GroupSet::new(&["default".into()]), "none means default");
 
     let first = of("one", 1, [line(1, 1, &["vip"], &[]), line(2, 1, &["other"], &[])]);
     let part = worlds.narrowed(&groups, &first);
