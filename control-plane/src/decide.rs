@@ -11,7 +11,7 @@ mod verdict;
 mod view;
 
 pub use human::{cleared, disabled, enabled, is_automatic};
-pub use probe::{Lease, ProbeChange, ProbeOutcome, probed};
+pub use probe::{Held, Lease, ProbeChange, ProbeOutcome, probed};
 pub use status::{Pending, State, Status, rank};
 pub use verdict::{Budget, Decision, Disposition, Facts, Known, VerdictInput, reason_of, verdict};
 pub use view::{Channel, channel_view};

@@ -61,20 +61,28 @@ pub enum ProbeChange {
     Publish {
         /// The row; `revision` is the caller's to set.
         status: Status,
-        /// The subject serves: older verdicts are stale.
+        /// The probe was a success: older verdicts are stale.
         raise_fence: bool,
     },
     /// Only the prober's times changed: write them without a revision or an event.
     Times(Status),
 }
 
-/// Decides what a probe does. `last_active`: taking this out would leave some (group, model, endpoint) with nothing;
-/// soft evidence never does that. `jitter` in 0..1.
+/// What keeps a probe from taking a subject out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Taking it out would leave some (group, model, endpoint) with nothing: soft evidence never does that.
+    pub last_active: bool,
+    /// Machines are not to disable it, though they were when the probe was asked for.
+    pub by_hand: bool,
+}
+
+/// Decides what a probe does. `jitter` in 0..1.
 pub fn probed(
     subject: &Subject,
     status: &Status,
     outcome: &ProbeOutcome,
-    last_active: bool,
+    held: Held,
     rules: &FleetPolicy,
     now: OffsetDateTime,
     jitter: f64,
@@ -82,6 +90,10 @@ pub fn probed(
     let status = Status { last_probed_at: Some(now), ..status.clone() };
     if status.cause_in_force(now) == Some(Cause::Operator) {
         // A human's word: nothing that a machine found is kept beside it.
+        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
+    }
+    let condemns = matches!(outcome, ProbeOutcome::Bad { .. } | ProbeOutcome::Throttled { .. });
+    if condemns && held.by_hand && !status.is_out(now) {
         return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
     }
     match outcome {
@@ -117,16 +129,29 @@ pub fn probed(
             }
         }
         ProbeOutcome::Bad { cause, reason, evidence } => {
-            bad(status, (*cause, reason, evidence), last_active, now, jitter)
+            bad(status, (*cause, reason, evidence), held.last_active, now, jitter)
         }
         ProbeOutcome::Inconclusive { .. } => inconclusive(status, now, jitter),
     }
 }
 
 fn good(status: Status, rules: &FleetPolicy, now: OffsetDateTime, jitter: f64) -> ProbeChange {
+    if status.cause_in_force(now) == Some(Cause::Throttled) {
+        // What a verdict claimed beside it is refuted; the throttle itself ends by time and not by a probe.
+        return ProbeChange::Publish {
+            status: Status { pending: None, pending_due: None, ..status },
+            raise_fence: true,
+        };
+    }
     if status.is_out(now) && !rules.auto_enable {
         let pause = pause(status.cause.unwrap_or(Cause::Credential), status.failed_probes, jitter);
-        return ProbeChange::Times(Status { retry_at: Some(now + pause), ..status });
+        // What a verdict claimed meanwhile is refuted; what is in force waits for a human.
+        return ProbeChange::Times(Status {
+            retry_at: Some(now + pause),
+            pending: None,
+            pending_due: None,
+            ..status
+        });
     }
     ProbeChange::Publish {
         status: Status {

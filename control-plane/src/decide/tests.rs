@@ -156,8 +156,8 @@ proptest! {
     /// A probe never touches an operator's word, and publishes only what differs.
     #[test]
     fn part8_a_probe_never_overrules_a_human_and_publishes_only_changes(
-        status in statuses(), kind in 0..4, cause in reported(), soft in any::<bool>(), last in any::<bool>(),
-        auto_enable in any::<bool>(), jitter in 0.0..1.0_f64,
+        status in statuses(), kind in 0..4, cause in reported(), soft in any::<bool>(), last_active in any::<bool>(),
+        by_hand in any::<bool>(), auto_enable in any::<bool>(), jitter in 0.0..1.0_f64,
     ) {
         let text = || "seen".to_owned();
         let outcome = match kind {
@@ -168,18 +168,24 @@ proptest! {
         };
         let rules = FleetPolicy { auto_enable, ..FleetPolicy::default() };
         let subject = Subject::Credential(CredentialId(1));
-        let change = probed(&subject, &status, &outcome, last, &rules, NOW, jitter);
+        let held = Held { last_active, by_hand };
+        let change = probed(&subject, &status, &outcome, held, &rules, NOW, jitter);
         match &change {
             ProbeChange::Times(next) => {
                 prop_assert_eq!((next.state, next.cause, next.fence), (status.state, status.cause, status.fence));
                 if let Some(due) = next.due_at() {
-                    prop_assert!(due > NOW || next.due_at() == status.due_at(), "no hot loop: {due}");
+                    let settled = status.pending.is_some() && next.pending.is_none();
+                    prop_assert!(due > NOW || settled, "no hot loop: {due}");
                 }
             }
             ProbeChange::Publish { status: next, raise_fence } => {
                 prop_assert!(status.cause_in_force(NOW) != Some(Cause::Operator) || status.state == State::Active);
-                prop_assert_eq!(*raise_fence, next.state == State::Active);
+                prop_assert_eq!(*raise_fence, matches!(outcome, ProbeOutcome::Good));
                 prop_assert!(next.pending.is_none());
+                prop_assert!(!by_hand || status.is_out(NOW) || next.state == State::Active);
+                if status.cause_in_force(NOW) == Some(Cause::Throttled) && *raise_fence {
+                    prop_assert_eq!((next.cause, next.retry_at), (status.cause, status.retry_at), "back by time");
+                }
                 if next.state == State::Active {
                     prop_assert!(matches!(outcome, ProbeOutcome::Good));
                     prop_assert!(auto_enable || !status.is_out(NOW));
@@ -297,13 +303,13 @@ fn an_answer_below_500_brings_an_unhealthy_channel_back() {
     let subject = Subject::Channel(ChannelId(1));
     let status = out(Cause::Unhealthy, 10);
     let limited = ProbeOutcome::Throttled { retry_after: None, reason: "429".into(), evidence: None };
-    let change = probed(&subject, &status, &limited, false, &FleetPolicy::default(), NOW, 0.5);
+    let change = probed(&subject, &status, &limited, Held::default(), &FleetPolicy::default(), NOW, 0.5);
     let ProbeChange::Publish { status, raise_fence: true } = change else { panic!("{change:?}") };
     assert_eq!(status.state, State::Active);
     // A key that is limited lives: its cause becomes throttled.
     let key = Subject::Credential(CredentialId(1));
     let dead = out(Cause::Credential, 10);
-    let change = probed(&key, &dead, &limited, false, &FleetPolicy::default(), NOW, 0.5);
+    let change = probed(&key, &dead, &limited, Held::default(), &FleetPolicy::default(), NOW, 0.5);
     let ProbeChange::Publish { status, raise_fence: false } = change else { panic!("{change:?}") };
     assert_eq!((status.cause, status.retry_at), (Some(Cause::Throttled), Some(at(300))));
 }
@@ -349,5 +355,15 @@ fn a_channel_is_out_when_its_last_key_is_and_says_the_mildest_reason() {
     assert_eq!(
         (view.state(), view.cause(), view.credentials_usable),
         (pb::ServingState::Disabled, pb::Cause::Quota, 0)
+    );
+    // A throttle that is over reads as active, here as everywhere.
+    let mut over = entry(1, &out(Cause::Throttled, -1));
+    over.2 =
+        pb::Status { state: pb::ServingState::Disabled.into(), cause: pb::Cause::Throttled.into(), ..over.2 };
+    shown.statuses = vec![over];
+    let view = channel_view(&shown, NOW);
+    assert_eq!(
+        (view.state(), view.statuses[0].state(), view.statuses[0].cause()),
+        (pb::ServingState::Active, pb::ServingState::Active, pb::Cause::Unspecified)
     );
 }

@@ -55,6 +55,23 @@ pub fn channel_view(of: &Channel, now: OffsetDateTime) -> admin::ChannelView {
         until: shown.and_then(|s| s.retry_at),
         credentials_usable: u32::try_from(usable).unwrap_or(u32::MAX),
         credentials_total: u32::try_from(keys.len()).unwrap_or(u32::MAX),
-        statuses: of.statuses.iter().map(|(_, _, message)| message.clone()).collect(),
+        statuses: of.statuses.iter().map(|(_, status, message)| shown_status(status, message, now)).collect(),
+    }
+}
+
+/// A status as operators see it: a throttle whose time is over reads as active, tidied or not.
+fn shown_status(status: &Status, message: &pb::Status, now: OffsetDateTime) -> pb::Status {
+    if !status.throttle_over(now) {
+        return message.clone();
+    }
+    pb::Status {
+        state: pb::ServingState::Active.into(),
+        cause: pb::Cause::Unspecified.into(),
+        reason: String::new(),
+        disabled_at: None,
+        retry_at: None,
+        hinted: false,
+        evidence: None,
+        ..message.clone()
     }
 }

@@ -21,9 +21,30 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long a round waits for the world to show what the database has.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
+/// The pause while every probe there may be is under way: one that ends ends it.
+const CROWDED: Duration = Duration::from_millis(500);
+/// Probes at once of what was asked for, besides those of what falls due.
+const ASKED_AT_ONCE: usize = 96;
+
+/// Room for probes. What was asked for has its own: upstreams that hang hold theirs for 20 s, and a proxy waits.
+struct Slots {
+    asked: Arc<Semaphore>,
+    due: Arc<Semaphore>,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Self { asked: Arc::new(Semaphore::new(ASKED_AT_ONCE)), due: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    fn are_full(&self) -> bool {
+        self.asked.available_permits() == 0 && self.due.available_permits() == 0
+    }
+}
+
 /// Until `stop`; probes under way are dropped then, and their leases run out.
 pub(super) async fn run(prober: &Arc<Prober>, stop: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let slots = Slots::new();
     let mut running = JoinSet::new();
     loop {
         let nap = match round(prober, &slots, &mut running).await {
@@ -33,7 +54,7 @@ pub(super) async fn run(prober: &Arc<Prober>, stop: CancellationToken) {
                 RETRY
             }
         };
-        let full = slots.available_permits() == 0;
+        let full = slots.are_full();
         tokio::select! {
             () = stop.cancelled() => return,
             () = prober.wake.notified(), if !full => {}
@@ -46,18 +67,23 @@ pub(super) async fn run(prober: &Arc<Prober>, stop: CancellationToken) {
 /// Starts what is due and fits; answers how long to nap.
 async fn round(
     prober: &Arc<Prober>,
-    slots: &Arc<Semaphore>,
+    slots: &Slots,
     running: &mut JoinSet<()>,
 ) -> Result<Duration, StoreError> {
-    let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-    if free > 0 {
-        let claimed = prober.store.claim_probes(&Claim::Due(free), false).await?;
-        if !claimed.is_empty() {
-            let world = world(prober).await?;
-            for lease in claimed {
-                let Ok(slot) = slots.clone().try_acquire_owned() else { break };
-                running.spawn(one(prober.clone(), world.clone(), lease, slot));
-            }
+    let kinds: [(_, fn(u32) -> Claim); 2] = [(&slots.asked, Claim::Asked), (&slots.due, Claim::Due)];
+    for (slots, claim) in kinds {
+        let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
+        if free == 0 {
+            continue;
+        }
+        let claimed = prober.store.claim_probes(&claim(free), false).await?;
+        if claimed.is_empty() {
+            continue;
+        }
+        let world = world(prober).await?;
+        for lease in claimed {
+            let Ok(slot) = slots.clone().try_acquire_owned() else { break };
+            running.spawn(one(prober.clone(), world.clone(), lease, slot));
         }
     }
     if prober.tidy_is_due() {
@@ -65,7 +91,8 @@ async fn round(
     }
     forget_lines(prober);
     let due = prober.store.next_probe_in().await?.unwrap_or(NAP);
-    Ok(due.clamp(Duration::from_millis(20), NAP))
+    let least = if slots.due.available_permits() == 0 { CROWDED } else { Duration::from_millis(20) };
+    Ok(due.clamp(least, NAP))
 }
 
 async fn one(prober: Arc<Prober>, world: Arc<World>, lease: Lease, slot: OwnedSemaphorePermit) {

@@ -531,3 +531,42 @@ async fn part5_a_key_can_be_asked_about_before_it_is_stored() {
     assert_eq!(prober.verify(channel.clone(), Secret::new("sk-good")).await, Verified::Good);
     assert!(matches!(prober.verify(channel, Secret::new("sk-bad")).await, Verified::Rejected(_)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part8_a_key_whose_models_are_gone_is_asked_for_the_list() {
+    let provider = Provider::new(|asked| match asked.path.as_str() {
+        "/v1/models" => (200, MODELS.to_owned()),
+        _ => (404, NO_MODEL.to_owned()),
+    })
+    .await;
+    let registry = Registry::new().await;
+    let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
+    let key = kill(&registry, &channel).await;
+    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    assert_eq!(prober.probe_channels(&[], false).await.unwrap().recovered, ["one"]);
+    registry.shows("the key is back", |w| cause(w, &key).is_none()).await;
+    // Of money it says nothing.
+    report(&registry, &key, pb::Cause::Quota, false).await;
+    assert!(prober.probe_channels(&[], false).await.unwrap().recovered.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part7_an_unproven_verdict_does_not_wait_behind_upstreams_that_hang() {
+    let hanging = Provider::always(200, OK).await;
+    hanging.hold.send(true).unwrap();
+    let provider = Provider::always(401, DEAD_KEY).await;
+    let registry = Registry::new().await;
+    let running = start(&registry);
+    for i in 0..super::AT_ONCE + 2 {
+        let key = format!("sk-{i}");
+        let channel = registry.channel(&format!("held-{i}"), &hanging.url, &["m"], &[&key]).await;
+        report(&registry, &key_of(&channel), pb::Cause::Credential, true).await;
+    }
+    running.prober.wake();
+    hanging.was_asked(super::AT_ONCE).await;
+    let channel = registry.channel("one", &provider.url, &["m"], &["sk-one"]).await;
+    report(&registry, &key_of(&channel), pb::Cause::Credential, true).await;
+    running.prober.wake();
+    let key = key_of(&channel);
+    registry.shows("the dead key is out", |w| cause(w, &key) == Some(pb::Cause::Credential)).await;
+}

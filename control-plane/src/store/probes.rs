@@ -7,16 +7,19 @@ use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::facts::Book;
 use super::rows::{self, Key, StatusRow, status_columns};
 use super::verdicts::jitter;
 use super::{Result, Store, Tx, health, last, policies};
-use crate::decide::{self, Lease, ProbeChange, ProbeOutcome, State, Status};
+use crate::decide::{self, Held, Lease, ProbeChange, ProbeOutcome, State, Status};
 
 /// Which rows to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Those due, the most overdue first, at most so many.
     Due(u32),
+    /// Of these only what a verdict or a threshold asked for: a proxy waits for the answer.
+    Asked(u32),
     /// Everything out by machine and not only for a time, due or not.
     All,
     /// The same of these channels: themselves, their credentials, their abilities; and what waits there for a probe.
@@ -34,12 +37,12 @@ pub enum ProbeResult {
     Changed(pb::Status),
 }
 
-/// Which rows a claim means: $1 how many, $2 of these channels or all, $3 only what is due.
+/// Which rows a claim means: $1 how many, $2 of these channels or all, $3 only what is due, $4 only what was asked for.
 macro_rules! wanted {
     () => {
         "FROM statuses s WHERE (probe_lease_until IS NULL OR probe_lease_until <= clock_timestamp()) \
          AND ($3 OR s.state = 'disabled' AND s.cause NOT IN ('operator', 'throttled') OR $2::bigint[] IS NOT NULL AND s.pending_cause <> '') \
-         AND (NOT $3 OR s.due_at <= clock_timestamp()) \
+         AND (NOT $3 OR s.due_at <= clock_timestamp()) AND (NOT $4 OR s.pending_cause <> '') \
          AND ($2::bigint[] IS NULL OR s.subject_kind IN ('channel', 'ability') AND s.subject_id = ANY($2) \
            OR s.subject_kind = 'credential' AND s.subject_id IN \
               (SELECT k.credential_id FROM channel_credentials k WHERE k.channel_id = ANY($2))) \
@@ -55,7 +58,7 @@ impl Store {
     /// `Unavailable`.
     pub async fn claim_probes(&self, claim: &Claim, dry_run: bool) -> Result<Vec<Lease>> {
         let (limit, channels, due) = match claim {
-            Claim::Due(limit) => (i64::from(*limit), None, true),
+            Claim::Due(limit) | Claim::Asked(limit) => (i64::from(*limit), None, true),
             Claim::All => (i64::MAX, None, false),
             Claim::Channels(ids) => (i64::MAX, Some(ids.iter().map(|id| id.0).collect::<Vec<_>>()), false),
         };
@@ -72,8 +75,13 @@ impl Store {
                 status_columns!()
             )
         };
-        let rows: Vec<StatusRow> =
-            sqlx::query_as(sql).bind(limit).bind(channels).bind(due).fetch_all(&self.registry).await?;
+        let rows: Vec<StatusRow> = sqlx::query_as(sql)
+            .bind(limit)
+            .bind(channels)
+            .bind(due)
+            .bind(matches!(claim, Claim::Asked(_)))
+            .fetch_all(&self.registry)
+            .await?;
         rows.into_iter()
             .map(|row| {
                 let (subject, lease) = (row.subject()?, row.probe_lease.filter(|_| !dry_run));
@@ -108,7 +116,8 @@ impl Store {
             sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&mut *conn).await?;
         let soft = matches!(outcome, ProbeOutcome::Bad { cause: Cause::Unhealthy, .. });
         // Whether it would be the last one is known only under the lock.
-        let guess = decide::probed(&lease.subject, &lease.status, outcome, false, &rules, now, jitter());
+        let guess =
+            decide::probed(&lease.subject, &lease.status, outcome, Held::default(), &rules, now, jitter());
         match guess {
             ProbeChange::Times(next) if !soft => return write_times(&mut conn, lease, &next).await,
             _ => drop(conn),
@@ -213,7 +222,10 @@ impl Tx {
         let old = row.status()?;
         let soft = matches!(outcome, ProbeOutcome::Bad { cause: Cause::Unhealthy, .. });
         let last_active = soft && last::is_last_active(self.conn(), &lease.subject).await?;
-        let change = decide::probed(&lease.subject, &old, outcome, last_active, rules, self.now, jitter());
+        let subjects = std::slice::from_ref(&lease.subject);
+        let by_hand = !Book::read(self.conn(), subjects).await?.auto_disable(&lease.subject);
+        let held = Held { last_active, by_hand };
+        let change = decide::probed(&lease.subject, &old, outcome, held, rules, self.now, jitter());
         let (status, raise_fence) = match change {
             ProbeChange::Times(next) => return write_times(self.conn(), lease, &next).await,
             ProbeChange::Publish { status, raise_fence } => (status, raise_fence),
@@ -223,6 +235,8 @@ impl Tx {
         let kind = match (old.state, status.state, status.cause) {
             (State::Disabled, State::Active, _) => "subject.recovered",
             (State::Active, State::Active, _) => "subject.cleared",
+            // A claim beside a throttle was refuted.
+            (State::Disabled, State::Disabled, _) if raise_fence => "subject.cleared",
             (_, State::Disabled, Some(Cause::Throttled)) => "subject.throttled",
             (_, State::Disabled, _) => "subject.auto_disabled",
         };
@@ -231,7 +245,7 @@ impl Tx {
             "was": old.cause.map(Cause::as_str),
             "claimed": claimed.map(|p| p.cause.as_str()),
             "claimed_by": claimed.map(|p| p.actor.as_str()),
-            "comment": if status.state == State::Active { "a probe succeeded" } else { "a probe failed" },
+            "comment": if raise_fence { "a probe succeeded" } else { "a probe failed" },
         });
         Ok(ProbeResult::Changed(self.publish(kind, &lease.subject, &status, detail).await?))
     }

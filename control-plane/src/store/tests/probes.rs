@@ -154,7 +154,16 @@ async fn the_last_active_channel_is_never_taken_for_soft_evidence() {
         store.finish_probe(&lease, &bad(Cause::Unhealthy)).await.unwrap(),
         ProbeResult::Unchanged(_)
     ));
-    let two = create(&store, spec("two"), &[]).await;
+    // Nor is a drained one.
+    let drained = pb::Channel { weight: Some(0), ..spec("two") };
+    let mut two = create(&store, drained, &[]).await;
+    let lease = pend().await;
+    assert!(matches!(
+        store.finish_probe(&lease, &bad(Cause::Unhealthy)).await.unwrap(),
+        ProbeResult::Unchanged(_)
+    ));
+    two.weight = Some(1);
+    update(&store, two.clone()).await.unwrap();
     let lease = pend().await;
     assert!(matches!(
         store.finish_probe(&lease, &bad(Cause::Unhealthy)).await.unwrap(),
@@ -181,4 +190,22 @@ async fn part8_named_channels_are_claimed_with_what_lies_beneath_them() {
     assert_eq!(leases[0].subject, key(two.credential_ids[0]));
     let rest = store.claim_probes(&Claim::All, false).await.unwrap();
     assert_eq!(rest.len(), 1, "what is leased is not claimed twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part8_automatic_disabling_switched_off_during_the_probe_is_heeded() {
+    let (_db, store) = fresh().await;
+    let one = create(&store, spec("one"), &["sk-0123456789abcde1"]).await;
+    let subject = key(one.credential_ids[0]);
+    let unproven = dp::Verdict { confirm: true, ..verdict(&subject, pb::Cause::Credential, 1) };
+    assert_eq!(report_one(&store, unproven).await, dp::Disposition::Pending);
+    let lease = claim(&store).await.pop().unwrap();
+    let mut by_hand = one.clone();
+    by_hand.auto_disable = Some(false);
+    update(&store, by_hand).await.unwrap();
+    let result = store.finish_probe(&lease, &bad(Cause::Credential)).await.unwrap();
+    assert!(matches!(result, ProbeResult::Unchanged(_)), "{result:?}");
+    assert_ne!(status(&store, &subject).await.state(), pb::ServingState::Disabled);
+    make_due(&store).await;
+    assert!(claim(&store).await.is_empty(), "the claim is forgotten");
 }
