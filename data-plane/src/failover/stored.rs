@@ -1,7 +1,11 @@
 //! Requests about objects that one account stores.
 
-use std::{sync::atomic::AtomicBool, time::SystemTime};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, SystemTime},
+};
 
+use spareline_core::{Cause, Subject, spec::Credential, table::Line, view::View};
 use tokio::time::Instant;
 
 use super::{Committed, Outcome, Try, Upstream, guard::describe, last, upstream};
@@ -12,7 +16,23 @@ use crate::{
     state::Shared,
 };
 
-/// About an object that one account stores: its channel, its first key, one attempt; nobody is blamed.
+/// An operator took out the channel, or every key of it.
+struct Disabled;
+
+/// The first key that is in, else the first that only a machine took out: the object is nowhere else. What an operator took
+/// out gets nothing.
+fn key_of<'v>(view: &View, line: &'v Line, now: Duration) -> Result<Option<&'v Arc<Credential>>, Disabled> {
+    let cause = |subject: Subject| view.out(&subject, now).map(|out| out.cause);
+    if cause(Subject::Channel(line.spec.id)) == Some(Cause::Operator) {
+        return Err(Disabled);
+    }
+    let of_key = |key: &Arc<Credential>| cause(Subject::Credential(key.id));
+    let usable = line.keys.iter().find(|key| of_key(key).is_none());
+    let key = usable.or_else(|| line.keys.iter().find(|key| of_key(key) != Some(Cause::Operator)));
+    if key.is_none() && line.wants_key() { Err(Disabled) } else { Ok(key) }
+}
+
+/// About an object that one account stores: its channel, one key, one attempt; nobody is blamed.
 pub(super) async fn run<U: Upstream>(
     shared: &Shared,
     via: &U,
@@ -28,6 +48,10 @@ pub(super) async fn run<U: Upstream>(
     let Some(line) = view.line_by_name(name).filter(|l| l.spec.groups.contains(&plan.group)) else {
         let text = "the group's stateful_channel does not exist";
         return Outcome::Failed(ApiError::new(Code::ChannelNotFound, text));
+    };
+    let Ok(key) = key_of(&view, line, shared.now()) else {
+        let text = "an operator has disabled the group's stateful_channel";
+        return Outcome::Failed(ApiError::new(Code::AllChannelsFailed, text));
     };
     record.known_model = view.table().entry(&plan.group, &plan.model).is_some();
     let limits = policy.limits_of(line.spec.limits);

@@ -298,6 +298,26 @@ async fn stored_objects_go_to_the_groups_channel() {
 }
 
 #[tokio::test]
+async fn what_an_operator_took_out_gets_no_stored_object_either() {
+    use pb::subject::Kind;
+    let store = Provider::good().await;
+    let registry = || {
+        let policy = pb::Policy { stateful_channel: Some("store".into()), ..Default::default() };
+        let made = channel("store", &store.url).provider("openai").keys(&["sk-first", "sk-second"]);
+        Registry::new().channel(made).policy(policy)
+    };
+    let proxy = start(registry().disabled(Kind::CredentialId(1))).await;
+    assert_eq!(proxy.get("/v1/responses/resp_1").await.status, 200);
+    assert_eq!(store.asked()[0].headers["authorization"], "Bearer sk-second");
+    let all_keys = registry().disabled(Kind::CredentialId(1)).disabled(Kind::CredentialId(2));
+    for out in [all_keys, registry().disabled(Kind::ChannelId(1))] {
+        let seen = start(out).await.get("/v1/responses/resp_1").await;
+        assert_eq!((seen.status, seen.code().as_str()), (502, "all_channels_failed"));
+    }
+    assert_eq!(store.hits(), 1);
+}
+
+#[tokio::test]
 async fn unknown_paths_with_a_model_are_routed_like_the_rest() {
     let (bad, good) =
         (Provider::start(crate::support::provider::unavailable()).await, Provider::good().await);

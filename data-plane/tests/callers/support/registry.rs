@@ -104,6 +104,18 @@ impl Registry {
         self
     }
 
+    /// An operator takes something out.
+    pub fn disabled(mut self, subject: pb::subject::Kind) -> Self {
+        self.items.push(Item::Status(Arc::new(pb::Status {
+            subject: Some(pb::Subject { kind: Some(subject) }),
+            state: pb::ServingState::Disabled.into(),
+            cause: pb::Cause::Operator.into(),
+            revision: 1,
+            ..Default::default()
+        })));
+        self
+    }
+
     pub fn view(self) -> View {
         let items: Items = self.items.into_iter().collect();
         let server_time = Some(std::time::SystemTime::now().into());
