@@ -90,3 +90,17 @@ fn write_seeds() {
         }
     }
 }
+
+/// Everything that fuzzing collected and found, on this build.
+#[test]
+#[ignore = "only after fuzzing: its files are not kept"]
+fn replay_what_fuzzing_found() {
+    for (name, target, _) in seeds::all() {
+        for kind in ["corpus", "artifacts"] {
+            let directory = format!("{}/fuzz/{kind}/{name}", env!("CARGO_MANIFEST_DIR"));
+            let files: Vec<_> = std::fs::read_dir(&directory).into_iter().flatten().flatten().collect();
+            println!("{directory}: {}", files.len());
+            files.iter().for_each(|file| target(&std::fs::read(file.path()).unwrap()));
+        }
+    }
+}
