@@ -13,12 +13,14 @@ mod services;
 mod tests;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::postgres::PostgresError;
 use database::Database;
 use gate::Gate;
@@ -41,6 +43,11 @@ pub enum AppError {
     /// The private Postgres cannot run here.
     #[error("{0}")]
     Postgres(#[from] PostgresError),
+    /// The private Postgres belongs to a control plane that runs.
+    #[error(
+        "a control plane is running on {0}: stop it first, and start it again when the new epoch has begun"
+    )]
+    Running(std::path::PathBuf),
     /// The database answers, but cannot be used.
     #[error("the database cannot be used: {0}")]
     Store(#[from] crate::store::StoreError),
@@ -103,7 +110,9 @@ impl App {
 
         // Ends what serves, once the tasks over the store have been told to stop.
         let closing = CancellationToken::new();
-        let (admin_gate, data_gate) = (Gate::closed(), Gate::closed());
+        let metrics = Arc::<Metrics>::default();
+        let (admin_gate, data_gate) =
+            (Gate::closed(metrics.clone(), true), Gate::closed(metrics.clone(), false));
         let mut servers = JoinSet::new();
         servers.spawn(serve(admin, admin_gate.clone(), closing.clone()));
         servers.spawn(serve(data, data_gate.clone(), closing.clone()));
@@ -113,7 +122,9 @@ impl App {
             Ok(Some(mut database)) => {
                 let gates = [admin_gate, data_gate];
                 let result =
-                    match Services::start(replica.clone(), database.store(), gates, stop.clone()).await {
+                    match Services::start(replica.clone(), database.store(), gates, metrics, stop.clone())
+                        .await
+                    {
                         Ok(Some(mut services)) => {
                             tracing::info!(
                                 event = "listening",
@@ -164,7 +175,10 @@ async fn close(closing: &CancellationToken, servers: &mut JoinSet<Result<(), App
 /// # Errors
 /// Whatever keeps it from the database; it is asked only once.
 pub async fn new_epoch(config: &Config) -> Result<crate::store::Head, AppError> {
-    let mut database = Database::open_once(config).await?;
+    let mut database = Database::open_once(config).await.map_err(|error| match error {
+        AppError::Postgres(PostgresError::InUse(_)) => AppError::Running(config.state_dir.clone()),
+        other => other,
+    })?;
     let head = database.store().new_epoch("new-epoch").await;
     database.close().await;
     Ok(head?)

@@ -8,6 +8,7 @@ pub mod decide;
 pub mod fleet;
 pub(crate) mod health;
 pub mod log;
+pub mod metrics;
 pub mod postgres;
 pub mod prober;
 pub(crate) use spareline_core::reflect;

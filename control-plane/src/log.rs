@@ -17,10 +17,11 @@ use crate::config::{Config, LogFormat};
 /// Where logging was started before.
 pub fn start(config: &Config) -> Result<WorkerGuard, Box<dyn std::error::Error + Send + Sync>> {
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    // What Postgres says of a table that is there already, or while it shuts down, is no news: what follows from it is logged. The
+    // configured filter has the last word.
+    let filter = format!("sqlx::postgres::notice=error,{}", config.log_filter);
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(&config.log_filter)?)
-        .with_writer(writer);
+    let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(&filter)?).with_writer(writer);
     let json = match config.log_format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 pub use follow::follow;
 pub use narrow::{GroupSet, Narrow};
 
+use crate::metrics::Metrics;
 use crate::rollout::Overlay;
 
 /// The registry at one revision.
@@ -60,18 +61,26 @@ pub struct Viewer<'a> {
 pub struct Worlds {
     current: watch::Receiver<Option<Arc<World>>>,
     narrow: Arc<Narrow>,
+    metrics: Arc<Metrics>,
 }
 
 /// Publishes worlds: the other end of [`Worlds`].
 #[derive(Debug)]
 pub struct Publisher {
     current: watch::Sender<Option<Arc<World>>>,
+    metrics: Arc<Metrics>,
 }
 
 /// Makes both ends; nothing is published yet.
 pub fn channel() -> (Publisher, Worlds) {
+    measured(Arc::default())
+}
+
+/// As [`channel`], with metrics that say how it stands.
+pub fn measured(metrics: Arc<Metrics>) -> (Publisher, Worlds) {
     let (sender, receiver) = watch::channel(None);
-    (Publisher { current: sender }, Worlds { current: receiver, narrow: Arc::default() })
+    let worlds = Worlds { current: receiver, narrow: Arc::default(), metrics: metrics.clone() };
+    (Publisher { current: sender, metrics }, worlds)
 }
 
 // === impl World ===
@@ -112,6 +121,11 @@ impl World {
 // === impl Worlds ===
 
 impl Worlds {
+    /// What this replica counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// The newest world; `None` before the first is complete.
     pub fn current(&self) -> Option<Arc<World>> {
         self.current.borrow().clone()
@@ -156,6 +170,11 @@ impl Worlds {
 // === impl Publisher ===
 
 impl Publisher {
+    /// What this replica counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Makes a world the current one. Within an epoch an older one is dropped.
     ///
     /// Returns the current one.

@@ -1,12 +1,14 @@
 //! What the product must do, with its real binaries, its real clients and a provider that misbehaves on command.
 //!
-//! One module per numbered part of the product's description; `abuses`, `bad_input`, `presets`, `rollout_leases`, `rollouts`,
-//! `verdicts` and `watch_scale` besides.
+//! One module per numbered part of the product's description; the others are named by what they are about.
 
 mod abuses;
 mod bad_input;
+mod chaos;
 mod clients;
+mod history;
 mod last_known_good;
+mod outage;
 mod part01_workspace;
 mod part02_proto;
 mod part03_store;
@@ -21,6 +23,7 @@ mod part11_logs;
 mod part12_readme;
 mod part13_benches;
 mod presets;
+mod replicas;
 mod rollout_leases;
 mod rollouts;
 mod support;

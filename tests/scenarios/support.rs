@@ -9,11 +9,15 @@ use spareline_proto::{
     registry::v1::{Cause, Channel, ServingState},
 };
 use spareline_tests::{
+    http::Call,
     provider::script::KeyState,
+    replicas::Replicas,
     stack::{Plan, Stack},
     tools::Grpcurl,
 };
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// The model of the demo.
 pub(crate) const MODEL: &str = "mock-gpt-4o-mini";
@@ -83,4 +87,71 @@ pub(crate) async fn rejected_from_tomorrow(database: &mut PgConnection, channel:
     );
     database.execute(AssertSqlSafe(sql)).await?;
     Ok(())
+}
+
+/// A number that the environment gives, for scenarios that can be made longer.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var_os(name)?.to_str()?.parse().ok()
+}
+
+/// Requests through every proxy of a fleet, a few a second, which must all be answered well.
+pub(crate) struct Trickle {
+    stop: CancellationToken,
+    tasks: JoinSet<Asked>,
+}
+
+/// What became of the requests through one proxy.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// How many there were.
+    pub(crate) requests: usize,
+    /// Those that were not answered well.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Trickle {
+    /// Begins.
+    pub(crate) fn start(fleet: &Replicas, models: &'static [&'static str]) -> Self {
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        for (proxy, _) in &fleet.proxies {
+            tasks.spawn(ask(proxy.http, proxy.id.clone(), models, stop.clone()));
+        }
+        Self { stop, tasks }
+    }
+
+    /// Ends.
+    pub(crate) async fn ended_well(mut self) -> Result<()> {
+        self.stop.cancel();
+        while let Some(asked) = self.tasks.join_next().await {
+            let Asked { requests, failures } = asked?;
+            ensure!(requests > 0 && failures.is_empty(), "{} of {requests}: {failures:#?}", failures.len());
+        }
+        Ok(())
+    }
+}
+
+/// Asks one proxy for these models in turn, until told to stop.
+pub(crate) async fn ask(
+    proxy: std::net::SocketAddr,
+    id: String,
+    models: &'static [&'static str],
+    stop: CancellationToken,
+) -> Asked {
+    let mut asked = Asked::default();
+    while !stop.is_cancelled() {
+        let model = models[asked.requests % models.len()];
+        match Call::chat(model).send(proxy).await {
+            Ok(reply) if reply.status == 200 && reply.broken.is_none() => {}
+            Ok(reply) => asked.failures.push(format!(
+                "{id}, {model}: {} {} [{}]",
+                reply.status,
+                reply.text(),
+                reply.attempts()
+            )),
+            Err(why) => asked.failures.push(format!("{id}, {model}: {why:#}")),
+        }
+        asked.requests += 1;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    asked
 }

@@ -15,7 +15,8 @@ use spareline_proto::{
         fleet_service_client::FleetServiceClient, policy_admin_service_client::PolicyAdminServiceClient,
     },
     dataplane::v1::{
-        registry_watch_service_client::RegistryWatchServiceClient, report_service_client::ReportServiceClient,
+        Position, registry_watch_service_client::RegistryWatchServiceClient,
+        report_service_client::ReportServiceClient,
     },
     registry::v1 as registry,
 };
@@ -309,9 +310,36 @@ impl Control {
     /// # Errors
     /// When it does not come up.
     pub async fn restart(&mut self) -> Result<()> {
-        self.process = self.launch.spawn()?;
+        self.respawn()?;
         self.process.listening("admin_addr").await?;
         Ok(())
+    }
+
+    /// The same without waiting for it.
+    ///
+    /// # Errors
+    /// When the program is not there.
+    pub fn respawn(&mut self) -> Result<()> {
+        self.process = self.launch.spawn()?;
+        Ok(())
+    }
+
+    /// A page of its admin port, such as `/metrics`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn page(&self, path: &str) -> Result<Reply> {
+        Call::get(path).send(self.admin).await
+    }
+
+    /// The value of one of its metrics.
+    ///
+    /// # Errors
+    /// When it does not answer, or has no such metric.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let text = self.page("/metrics").await?.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("no metric {name} in {text}"))?.parse()?)
     }
 
     /// The real grpcurl on the admin port.
@@ -395,6 +423,17 @@ impl Proxy {
         Ok(Self { id: id.to_owned(), process, http, admin })
     }
 
+    /// What is in force there: epoch, revision, digest.
+    ///
+    /// # Errors
+    /// When its admin port does not answer.
+    pub async fn position(&self) -> Result<Position> {
+        let page = Call::get("/debug/registry").send(self.admin).await?.json();
+        let text = |key: &str| page[key].as_str().unwrap_or_default().to_owned();
+        let digest = u64::from_str_radix(&text("digest"), 16)?;
+        Ok(Position { epoch: text("epoch"), revision: page["revision"].as_i64().unwrap_or(-1), digest })
+    }
+
     /// Whether it says that it is ready.
     ///
     /// # Errors
@@ -409,7 +448,7 @@ fn link(to: SocketAddr) -> Result<Link> {
 }
 
 /// A folder with a short path that the database's unprivileged user may enter.
-fn directory() -> Result<TempDir> {
+pub(crate) fn directory() -> Result<TempDir> {
     let directory = tempfile::Builder::new().prefix("spareline-").tempdir()?;
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711))?;
     Ok(directory)

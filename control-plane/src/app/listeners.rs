@@ -43,9 +43,14 @@ impl Listener {
 pub(super) async fn serve(listener: Listener, gate: Gate, stop: CancellationToken) -> Result<(), AppError> {
     let incoming = TcpIncoming::from(listener.socket).with_nodelay(Some(true));
     Server::builder()
+        // For `/metrics` and the like; calls are HTTP/2.
+        .accept_http1(gate.has_pages())
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
         .max_concurrent_streams(STREAMS)
+        // A replica that was stopped finds every call that was given up meanwhile at once: no attack, and no reason to end the
+        // connection of those who still wait.
+        .http2_max_pending_accept_reset_streams(Some(STREAMS as usize))
         .serve_with_incoming_shutdown(gate, incoming, stop.cancelled_owned())
         .await?;
     Ok(())

@@ -20,6 +20,7 @@ use super::AppError;
 use super::gate::Gate;
 use crate::admin::{Admin, Probing, Rollouts};
 use crate::fleet::FleetService;
+use crate::metrics::Metrics;
 use crate::prober::Prober;
 use crate::rollout::control;
 use crate::store::Store;
@@ -38,6 +39,8 @@ const OPERATORS: [&str; 4] = [
 ];
 /// How often the database is asked for a sign of life.
 const PING: Duration = Duration::from_secs(2);
+/// How long it may take.
+const ANSWER: Duration = Duration::from_secs(3);
 
 /// What serves and works until it is told to stop.
 pub(super) struct Services {
@@ -53,10 +56,11 @@ impl Services {
         replica: String,
         store: Store,
         [admin_gate, data_gate]: [Gate; 2],
+        metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, AppError> {
         let stop = stop.child_token();
-        let (publisher, worlds) = world::channel();
+        let (publisher, worlds) = world::measured(metrics.clone());
         let presence = Presence::new(replica.clone());
         let prober = Prober::new(store.clone(), worlds.clone());
         let mut tasks = JoinSet::new();
@@ -85,7 +89,7 @@ impl Services {
         {
             data_health.set_service_status(service, ServingStatus::Serving).await;
         }
-        tasks.spawn(tell_of_database(store, admin_health.clone(), stop.clone()));
+        tasks.spawn(tell_of_database(store, admin_health.clone(), metrics, stop.clone()));
         let reflection = || {
             // Only what this listener serves: proxies' services are described, but not to be called here.
             let builder = tonic_reflection::server::Builder::configure()
@@ -155,14 +159,20 @@ impl Services {
 }
 
 /// Operators' calls need the database: health says whether they have it. Proxies are served the last registry without.
-async fn tell_of_database(store: Store, health: HealthReporter, stop: CancellationToken) {
+async fn tell_of_database(
+    store: Store,
+    health: HealthReporter,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
     let mut serving = true;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PING) => {}
         }
-        let answers = store.ping().await.is_ok();
+        let answers = tokio::time::timeout(ANSWER, store.ping()).await.is_ok_and(|answer| answer.is_ok());
+        metrics.database_up.set(i64::from(answers));
         if answers != serving && !stop.is_cancelled() {
             serving = answers;
             let status = if answers { ServingStatus::Serving } else { ServingStatus::NotServing };

@@ -146,3 +146,32 @@ async fn part10_two_control_planes_share_one_empty_database() {
     one.end().await;
     two.end().await;
 }
+
+/// A page of the operators' port, as a machine asks for it.
+async fn page(address: &str, path: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address.strip_prefix("http://").unwrap()).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn pages_for_machines_say_whether_the_database_answers() {
+    let database = TestDatabase::new().await.unwrap();
+    let (well, alone) =
+        (start(config(&database.url)), start(config("postgres://nobody@127.0.0.1:9/nothing")));
+    well.ready().await;
+    assert!(page(&well.admin, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(page(&alone.admin, "/readyz").await.starts_with("HTTP/1.1 503"));
+    assert!(page(&alone.admin, "/healthz").await.starts_with("HTTP/1.1 200"));
+    let metrics = page(&well.admin, "/metrics").await;
+    for line in ["spareline_control_database_up 1", "spareline_control_history_lost 0"] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    assert!(page(&alone.admin, "/metrics").await.contains("spareline_control_database_up 0"));
+    well.end().await;
+    alone.end().await;
+}

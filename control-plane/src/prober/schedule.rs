@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::judge::Question;
 use super::{AT_ONCE, Prober, ask, plan};
 use crate::decide::{Lease, ProbeOutcome};
-use crate::store::{Claim, ProbeResult, StoreError};
+use crate::store::{Claim, ProbeResult, Store, StoreError};
 use crate::world::{World, announce};
 
 /// The longest nap: another replica may have died with a lease that is due again.
@@ -47,7 +47,7 @@ pub(super) async fn run(prober: &Arc<Prober>, stop: CancellationToken) {
     let slots = Slots::new();
     let mut running = JoinSet::new();
     loop {
-        let nap = match round(prober, &slots, &mut running).await {
+        let nap = match Store::bounded(round(prober, &slots, &mut running)).await {
             Ok(nap) => nap,
             Err(error) => {
                 tracing::debug!(event = "probe_round_failed", error = %error);
@@ -97,7 +97,7 @@ async fn round(
 
 async fn one(prober: Arc<Prober>, world: Arc<World>, lease: Lease, slot: OwnedSemaphorePermit) {
     let outcome = probe(&prober, &world, &lease).await;
-    if let Err(error) = finish(&prober, &lease, &outcome).await {
+    if let Err(error) = Store::bounded(finish(&prober, &lease, &outcome)).await {
         tracing::warn!(
             event = "probe_not_written",
             subject = %announce::describe(&lease.subject),

@@ -37,7 +37,7 @@ pub async fn control(store: Store, worlds: Worlds, replica: String, stop: Cancel
         }
         let result = tokio::select! {
             () = stop.cancelled() => return,
-            result = round(&store, &holder) => result,
+            result = Store::bounded(round(&store, &holder)) => result,
         };
         match result {
             Ok(()) => failing = false,

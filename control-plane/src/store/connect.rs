@@ -4,12 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgConnection, PgPool};
-use tokio::sync::watch;
+use sqlx::{Connection, PgConnection, PgPool, Row};
+use tokio::sync::{Semaphore, watch};
 
 use super::combine::Combiner;
 use super::secrets::SecretKey;
 use super::{Result, StoreError};
+
+/// How long a connection may take to answer before it is given up for a new one.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// How long a writer may pause between two statements: a stopped or vanished one keeps all others waiting.
+const IDLE_WRITER: &str = "2s";
+/// Writers of one process at the database at once: they would wait for each other there anyway, and a replica that is stopped
+/// or cut off would leave a whole queue of them in front of everybody else, each for as long as above.
+const WRITERS: usize = 1;
+/// How long a writer waits for its turn in this process.
+pub(super) const TURN: Duration = Duration::from_secs(5);
+/// How long the work of a background task may take, over all its statements.
+const BOUND: Duration = Duration::from_secs(20);
 
 /// How to reach the database.
 #[derive(Clone)]
@@ -71,7 +83,7 @@ impl StoreOptions {
         self.connect.clone().application_name("spareline-control").options([
             ("statement_timeout", timeout.as_str()),
             // A writer that dies between two statements frees the head by itself.
-            ("idle_in_transaction_session_timeout", timeout.as_str()),
+            ("idle_in_transaction_session_timeout", IDLE_WRITER),
         ])
     }
 
@@ -80,7 +92,28 @@ impl StoreOptions {
             .max_connections(connections.max(1))
             .acquire_timeout(self.acquire_timeout)
             .idle_timeout(Duration::from_secs(300))
+            // In place of the driver's own tests, which wait for ever: a connection whose peer fell silent would keep its
+            // place in the pool, until none is left.
+            .test_before_acquire(false)
+            .before_acquire(|conn, _| Box::pin(alive(conn)))
+            .after_release(|conn, _| Box::pin(at_rest(conn)))
             .connect_lazy_with(self.limited())
+    }
+}
+
+/// Whether a connection answers, and soon.
+async fn alive(conn: &mut PgConnection) -> std::result::Result<bool, sqlx::Error> {
+    Ok(matches!(tokio::time::timeout(SIGN_OF_LIFE, conn.ping()).await, Ok(Ok(()))))
+}
+
+/// Whether a connection answers, and is in no transaction. The driver forgets a transaction whose caller left while it was being
+/// begun; whoever got such a connection next would write into it, and nothing of that would ever be committed.
+async fn at_rest(conn: &mut PgConnection) -> std::result::Result<bool, sqlx::Error> {
+    // One simple statement: alone, it is a transaction of its own and begins with it.
+    let query = sqlx::raw_sql("SELECT statement_timestamp() = transaction_timestamp()").fetch_one(conn);
+    match tokio::time::timeout(SIGN_OF_LIFE, query).await {
+        Ok(Ok(row)) => Ok(row.try_get(0).unwrap_or(false)),
+        _ => Ok(false),
     }
 }
 
@@ -93,6 +126,7 @@ pub struct Store {
     pub(super) key: SecretKey,
     pub(super) committed: watch::Sender<i64>,
     pub(super) combiner: Arc<Combiner>,
+    pub(super) writers: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Store {
@@ -140,6 +174,7 @@ impl Store {
             key: SecretKey::new(key),
             committed,
             combiner: Arc::default(),
+            writers: Arc::new(Semaphore::new(WRITERS)),
         })
     }
 
@@ -154,6 +189,14 @@ impl Store {
     /// [`StoreError::Unavailable`].
     pub async fn ping(&self) -> Result<time::OffsetDateTime> {
         Ok(sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.registry).await?)
+    }
+
+    /// The result of some work on the database, or that it does not answer: nothing waits for ever for a silent peer.
+    ///
+    /// # Errors
+    /// As the work's; `Unavailable` after 20 s.
+    pub async fn bounded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(BOUND, work).await.unwrap_or_else(|_| Err(StoreError::silent()))
     }
 
     /// Closes all connections.

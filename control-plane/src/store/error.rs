@@ -69,6 +69,14 @@ impl StoreError {
         self
     }
 
+    /// The database did not answer in time.
+    pub fn silent() -> StoreError {
+        StoreError::Unavailable(sqlx::Error::Io(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "it does not answer",
+        )))
+    }
+
     /// Whether trying again later may help.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, StoreError::Unavailable(_))

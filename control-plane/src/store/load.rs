@@ -4,6 +4,7 @@ use serde_json::json;
 use spareline_core::Subject;
 use spareline_proto::{dataplane::v1 as dp, registry::v1 as pb};
 use sqlx::PgConnection;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::channels::{self, SpecRow};
@@ -20,6 +21,8 @@ pub struct Head {
     pub epoch: Uuid,
     /// Commit-ordered.
     pub revision: i64,
+    /// When that revision was written: after a lossy failover the same number means something else.
+    pub stamp: Option<OffsetDateTime>,
 }
 
 /// Everything at one revision. Secrets included.
@@ -67,6 +70,9 @@ pub enum Changes {
     Some(ChangeSet),
     /// It cannot be told: another epoch, a head behind ours, or events gone. Load everything.
     Reload,
+    /// The point asked from is not part of this history, though the epoch is the same: commits were lost, and others have
+    /// taken their numbers since.
+    Forked(Head),
 }
 
 impl Store {
@@ -75,9 +81,7 @@ impl Store {
     /// # Errors
     /// `Unavailable`.
     pub async fn head(&self) -> Result<Head> {
-        let (epoch, revision) =
-            sqlx::query_as("SELECT epoch, revision FROM registry_head").fetch_one(&self.registry).await?;
-        Ok(Head { epoch, revision })
+        Ok(head(&mut *self.registry.acquire().await?).await?.0)
     }
 
     /// Everything, in one snapshot transaction.
@@ -111,6 +115,14 @@ impl Store {
         }
         if head.epoch != since.epoch || head.revision < since.revision || since.revision < compacted {
             return Ok(Changes::Reload);
+        }
+        let stamp: Option<OffsetDateTime> =
+            sqlx::query_scalar("SELECT created_at FROM events WHERE revision = $1 AND ordinal = 0")
+                .bind(since.revision)
+                .fetch_optional(&mut *tx)
+                .await?;
+        if stamp != since.stamp && since.revision > compacted {
+            return Ok(Changes::Forked(head));
         }
         let touched: Vec<Touched> = sqlx::query_as(
             "SELECT DISTINCT item, subject_kind, subject_id, model, credential_id, group_name FROM events \
@@ -155,15 +167,20 @@ impl Store {
             Vec::new(),
             json!({ "was": tx.epoch.to_string(), "epoch": epoch.to_string() }),
         );
+        let stamp = Some(tx.now);
         self.end(tx).await?;
-        Ok(Head { epoch, revision })
+        Ok(Head { epoch, revision, stamp })
     }
 }
 
 async fn head(conn: &mut PgConnection) -> Result<(Head, i64)> {
-    let (epoch, revision, compacted) =
-        sqlx::query_as("SELECT epoch, revision, compacted FROM registry_head").fetch_one(conn).await?;
-    Ok((Head { epoch, revision }, compacted))
+    let (epoch, revision, compacted, stamp) = sqlx::query_as(
+        "SELECT h.epoch, h.revision, h.compacted, \
+         (SELECT e.created_at FROM events e WHERE e.revision = h.revision AND e.ordinal = 0) FROM registry_head h",
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((Head { epoch, revision, stamp }, compacted))
 }
 
 #[derive(sqlx::FromRow)]

@@ -137,7 +137,13 @@ impl Store {
 /// All proxies, by id, and the database's clock.
 pub(super) async fn read(conn: &mut PgConnection) -> Result<(Vec<ProxyRow>, OffsetDateTime)> {
     let rows: Vec<Row> =
-        sqlx::query_as("SELECT * FROM proxies ORDER BY proxy_id COLLATE \"C\"").fetch_all(&mut *conn).await?;
+        // No `*`: a column that a newer build adds would break the statements prepared before.
+        sqlx::query_as(
+            "SELECT proxy_id, instance_id, session_id, replica_id, build, labels, groups, features, applied_epoch, \
+             applied_revision, applied_digest, rejections, last_seen_at FROM proxies ORDER BY proxy_id COLLATE \"C\"",
+        )
+        .fetch_all(&mut *conn)
+        .await?;
     let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(conn).await?;
     Ok((rows.into_iter().map(Row::read).collect::<Result<_>>()?, now))
 }

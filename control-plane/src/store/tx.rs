@@ -6,8 +6,10 @@ use std::pin::Pin;
 
 use sqlx::{PgConnection, Postgres, Transaction};
 use time::OffsetDateTime;
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
+use super::connect::TURN;
 use super::events::Event;
 use super::secrets::SecretKey;
 use super::{Result, Store, StoreError};
@@ -41,6 +43,7 @@ pub struct Request<'a> {
 #[derive(Debug)]
 pub struct Tx {
     inner: Transaction<'static, Postgres>,
+    _turn: OwnedSemaphorePermit,
     pub(super) actor: String,
     pub(super) epoch: Uuid,
     pub(super) revision: i64,
@@ -179,6 +182,8 @@ impl Store {
     }
 
     pub(super) async fn begin(&self, actor: &str) -> Result<Tx> {
+        let turn = tokio::time::timeout(TURN, self.writers.clone().acquire_owned());
+        let Ok(Ok(turn)) = turn.await else { return Err(StoreError::silent()) };
         let mut inner = self.registry.begin().await?;
         // The clock is read outside the locking query, hence after the wait.
         let (epoch, revision, now): (Uuid, i64, OffsetDateTime) = sqlx::query_as(
@@ -189,6 +194,7 @@ impl Store {
         .await?;
         Ok(Tx {
             inner,
+            _turn: turn,
             actor: actor.to_owned(),
             epoch,
             revision: revision + 1,

@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use super::session::{Open, Received, ServerSession, Target};
 use super::{Guard, Inner};
+use crate::metrics::Metrics;
 use crate::refuse::refused;
+use crate::store::Store;
 use crate::world::{GroupSet, Viewer, World};
 
 /// How long a client may take to say hello.
@@ -66,6 +68,7 @@ async fn serve(
         build = %node.build,
         "proxy {} watches", node.proxy_id
     );
+    let _counted = Counted::new(inner);
     let guard = inner.presence.open(session_id, node.clone(), groups.clone(), held);
     let opened = Instant::now();
     let mut edge = Edge {
@@ -161,8 +164,9 @@ async fn open(
 
 /// The proxy holds more than this replica has seen: another replica was quicker, or history went back.
 async fn catch_up(inner: &Inner, world: &World, held: i64) -> Result<Arc<World>, Status> {
-    let head = inner.store.head().await.map_err(crate::refuse::of_store)?;
+    let head = Store::bounded(inner.store.head()).await.map_err(crate::refuse::of_store)?;
     if head.epoch.to_string() == *world.epoch && head.revision < held {
+        inner.worlds.metrics().history_lost.set(1);
         tracing::error!(
             event = "history_lost",
             head_revision = head.revision,
@@ -190,6 +194,24 @@ fn target(inner: &Inner, node: &dp::Node, groups: &GroupSet, world: &World) -> T
         revision: world.revision,
         items: inner.worlds.view(&viewer, world),
         allow_empty: world.had_channels,
+    }
+}
+
+/// An open session, among the metrics.
+struct Counted<'a>(&'a Metrics);
+
+impl<'a> Counted<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        let metrics = inner.worlds.metrics();
+        metrics.watch_sessions.inc();
+        metrics.watches.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.watch_sessions.dec();
     }
 }
 

@@ -170,7 +170,7 @@ impl Presence {
             self.write(&store).await;
             if Instant::now() >= forget_at {
                 forget_at = Instant::now() + Duration::from_secs(3600);
-                if let Err(error) = store.forget_proxies(FORGET).await {
+                if let Err(error) = Store::bounded(store.forget_proxies(FORGET)).await {
                     tracing::debug!(event = "forget_proxies_failed", error = %error);
                 }
             }
@@ -182,7 +182,7 @@ impl Presence {
     async fn write(&self, store: &Store) {
         let ended = std::mem::take(&mut self.locked().ended);
         if !ended.is_empty()
-            && let Err(error) = store.end_sessions(&ended).await
+            && let Err(error) = Store::bounded(store.end_sessions(&ended)).await
         {
             tracing::debug!(event = "positions_not_written", error = %error);
             self.locked().ended.extend(ended);
@@ -191,13 +191,13 @@ impl Presence {
         let (new, known): (Vec<_>, Vec<_>) = self.due(Instant::now()).into_iter().partition(|(_, new)| *new);
         let new: Vec<_> = new.into_iter().map(|(row, _)| row).collect();
         let known: Vec<_> = known.into_iter().map(|(row, _)| row).collect();
-        if let Err(error) = store.open_sessions(&new).await {
+        if let Err(error) = Store::bounded(store.open_sessions(&new)).await {
             return self.not_written(&error, &new, &known);
         }
         if known.is_empty() {
             return;
         }
-        match store.put_proxies(&known).await {
+        match Store::bounded(store.put_proxies(&known)).await {
             Ok(elsewhere) if elsewhere.is_empty() => {}
             Ok(elsewhere) => tracing::debug!(
                 event = "proxy_elsewhere",

@@ -1,9 +1,10 @@
 //! Keeps the world up to date: LISTEN first, then load, then follow by events; a poll is the backstop.
 //!
 //! A change costs what changed, never a reload; a gap in the events costs one. Notifications are only hints and may be
-//! lost. While the database is away the last world stays in force, and everything recovers by itself. A head that
-//! went backwards within its epoch (a restored dump, a failover that lost commits) freezes the world until an
-//! operator starts a new epoch: nothing here can tell which history is right.
+//! lost. While the database is away the last world stays in force, and everything recovers by itself; an answer that
+//! does not come counts as away, so that a silent link cannot hold the follower up. A history that does not hold what was
+//! published (a restored dump, a failover that lost commits, even when others have taken their numbers since) freezes the
+//! world until an operator starts a new epoch or the old history is back: nothing here can tell which one is right.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,8 @@ use crate::store::{ChangeSet, Changes, EventFilter, Head, Hint, Listener, Snapsh
 
 /// How long a lost notification can go unnoticed.
 const POLL: Duration = Duration::from_secs(5);
+/// How long reading may take at first; doubled after every time-out, for a database that is only slow.
+const ANSWER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(40));
 /// Pauses between tries while the database is away.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -31,6 +34,7 @@ pub async fn follow(store: Store, publisher: Publisher, stop: CancellationToken)
         listener: None,
         world: None,
         lost_since: None,
+        unheard: None,
         frozen: false,
     };
     tokio::select! {
@@ -46,20 +50,37 @@ struct Follower {
     listener: Option<Listener>,
     world: Option<(Head, Arc<World>)>,
     lost_since: Option<Instant>,
+    /// When the first change came that no notification has told of.
+    unheard: Option<Instant>,
     frozen: bool,
 }
 
 impl Follower {
     async fn run(&mut self) {
-        let mut pause = RETRY.0;
+        let (mut pause, mut limit) = (RETRY.0, ANSWER.0);
+        // Whether what comes next was told of, or only found by looking.
+        let mut told = true;
         loop {
-            match self.step().await {
+            let known = self.world.as_ref().map(|(head, _)| *head);
+            match within(limit, self.step()).await {
                 Ok(()) => {
                     self.found();
-                    pause = RETRY.0;
-                    self.wait().await;
+                    (pause, limit) = (RETRY.0, ANSWER.0);
+                    if self.is_deaf(told, known) {
+                        tracing::info!(
+                            event = "notifications_lost",
+                            "changes came without a notification: listening anew"
+                        );
+                        (self.listener, self.unheard, told) = (None, None, true);
+                        continue;
+                    }
+                    told = self.wait().await;
                 }
                 Err(error) => {
+                    told = true;
+                    if timed_out(&error) {
+                        limit = (limit * 2).min(ANSWER.1);
+                    }
                     self.lost(&error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY.1);
@@ -78,9 +99,12 @@ impl Follower {
             return self.load(snapshot).await;
         };
         match self.store.changes_since(head).await? {
-            Changes::None => {}
-            Changes::Some(changes) if self.frozen && changes.head.epoch == head.epoch => {}
-            Changes::Some(changes) => self.apply(&world, &changes),
+            Changes::None => self.thaw(),
+            Changes::Some(changes) => {
+                self.thaw();
+                self.apply(&world, &changes);
+            }
+            Changes::Forked(found) => self.freeze(found, head),
             Changes::Reload => {
                 let snapshot = self.store.load().await?;
                 if snapshot.head.epoch == head.epoch
@@ -95,19 +119,31 @@ impl Follower {
         Ok(())
     }
 
-    /// Until there is a reason to read again.
-    async fn wait(&mut self) {
+    /// Whether the listener's line seems dead without a word: every change is notified, also our own.
+    fn is_deaf(&mut self, told: bool, known: Option<Head>) -> bool {
+        let changed = known.is_some() && self.world.as_ref().map(|(head, _)| *head) != known;
+        if !changed || self.listener.is_none() {
+            return false;
+        }
+        !told || self.unheard.get_or_insert_with(Instant::now).elapsed() > POLL
+    }
+
+    /// Until there is a reason to read again; whether somebody said so.
+    async fn wait(&mut self) -> bool {
         let known = self.world.as_ref().map_or(0, |(head, _)| head.revision);
         let deadline = Instant::now() + POLL;
-        let Some(listener) = &mut self.listener else { return };
+        let Some(listener) = &mut self.listener else { return true };
         let news = async {
             loop {
                 tokio::select! {
-                    hint = listener.next() => match hint {
-                        Ok(Hint::Revision(revision)) if revision == known => {}
-                        Ok(_) => return true,
-                        Err(_) => return false,
-                    },
+                    hint = listener.next() => {
+                        self.unheard = None;
+                        match hint {
+                            Ok(Hint::Revision(revision)) if revision == known => {}
+                            Ok(_) => return true,
+                            Err(_) => return false,
+                        }
+                    }
                     changed = self.committed.changed() => {
                         if changed.is_err() {
                             std::future::pending::<()>().await;
@@ -119,10 +155,12 @@ impl Follower {
                 }
             }
         };
+        let told = tokio::time::timeout_at(deadline, news).await;
         // Without a listener the next step makes one before it reads, so nothing is missed in between.
-        if let Ok(false) = tokio::time::timeout_at(deadline, news).await {
+        if told == Ok(false) {
             self.listener = None;
         }
+        told.is_ok()
     }
 
     async fn load(&mut self, snapshot: Snapshot) -> Result<(), StoreError> {
@@ -179,7 +217,11 @@ impl Follower {
         if let Some((_, before)) = self.world.as_ref().filter(|(old, _)| old.epoch == head.epoch) {
             announce::changes(&before.items, &world.items, SystemTime::now());
         }
-        self.frozen = false;
+        if self.world.as_ref().is_none_or(|(old, _)| old.epoch != head.epoch) {
+            self.publisher.metrics().history_lost.set(0);
+        }
+        self.thaw();
+        self.publisher.metrics().world_revision.set(head.revision);
         let world = self.publisher.publish(world);
         self.world = Some((head, world));
     }
@@ -191,11 +233,23 @@ impl Follower {
                 head_revision = found.revision,
                 held_revision = held.revision,
                 epoch = %held.epoch,
-                "the database's history ends before what was already published: serving the last registry; \
+                "the database's history does not hold what was already published: serving the last registry; \
                  run `spareline-control new-epoch` once the database holds what you want"
             );
         }
         self.frozen = true;
+        self.publisher.metrics().history_lost.set(1);
+    }
+
+    /// What was published is part of the database's history, again.
+    fn thaw(&mut self) {
+        if std::mem::take(&mut self.frozen) {
+            tracing::info!(
+                event = "history_found",
+                "the database's history holds what was published: following it again"
+            );
+            self.publisher.metrics().history_lost.set(0);
+        }
     }
 
     fn lost(&mut self, error: &StoreError) {
@@ -203,6 +257,8 @@ impl Follower {
         self.listener = None;
         if self.lost_since.is_none() {
             self.lost_since = Some(Instant::now());
+            self.publisher.metrics().database_up.set(0);
+            self.publisher.metrics().database_losses.inc();
             let serving = self.world.as_ref().map(|(head, _)| head.revision);
             tracing::warn!(
                 event = "database_lost",
@@ -214,11 +270,24 @@ impl Follower {
     }
 
     fn found(&mut self) {
+        self.publisher.metrics().database_up.set(1);
         if let Some(since) = self.lost_since.take() {
             let away_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(event = "database_back", away_ms, "the database answers again");
         }
     }
+}
+
+/// As the work says, or that the database did not answer.
+async fn within(
+    limit: Duration,
+    work: impl Future<Output = Result<(), StoreError>>,
+) -> Result<(), StoreError> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(StoreError::silent()))
+}
+
+fn timed_out(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(sqlx::Error::Io(why)) if why.kind() == std::io::ErrorKind::TimedOut)
 }
 
 fn items_of(snapshot: Snapshot) -> Items {

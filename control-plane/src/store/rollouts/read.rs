@@ -76,7 +76,9 @@ pub(super) async fn find(conn: &mut PgConnection, id: i64) -> Result<RolloutRow>
 /// Newest first.
 async fn read(conn: &mut PgConnection, which: &Which) -> Result<Vec<RolloutRow>> {
     let rows: Vec<Row> = sqlx::query_as(
-        "SELECT * FROM rollouts WHERE ($1::bigint IS NULL OR rollout_id = $1) AND ($2::text[] IS NULL OR state = ANY($2)) \
+        "SELECT rollout_id, description, author, comment, state, stages, current_stage, reaches, entered, stage_started_at, \
+         mark, why, created_at, ended_at, revision FROM rollouts \
+         WHERE ($1::bigint IS NULL OR rollout_id = $1) AND ($2::text[] IS NULL OR state = ANY($2)) \
          AND ($3::bigint IS NULL OR rollout_id < $3) ORDER BY rollout_id DESC LIMIT $4",
     )
     .bind(which.id)

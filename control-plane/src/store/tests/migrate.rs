@@ -63,3 +63,74 @@ async fn part3_a_statement_cannot_hold_a_connection_for_ever() {
     drop(holder);
     store.write("free", |_| Box::pin(async { Ok::<_, StoreError>(()) })).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_writer_of_a_process_waits_in_front_of_others() {
+    let database = TestDatabase::new().await.unwrap();
+    let (ours, theirs) = (database.store().await.unwrap(), database.store().await.unwrap());
+    let holder = super::super::Store::begin(&theirs, "holder").await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = ours.clone();
+        writers.spawn(async move {
+            store.write("w", |_| Box::pin(async { Ok::<_, StoreError>(()) })).await.is_ok()
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Were this process stopped now, so many turns would be spent on nobody.
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let mut conn = PgConnection::connect_with(&database.options).await.unwrap();
+    let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(waiting, 1, "so many wait for the head");
+    drop(holder);
+    assert!(writers.join_all().await.into_iter().all(|written| written));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_falls_silent_frees_the_head() {
+    let database = TestDatabase::new().await.unwrap();
+    let silent = super::super::Store::begin(&database.store().await.unwrap(), "silent").await.unwrap();
+    let begun = std::time::Instant::now();
+    let other = database.store().await.unwrap();
+    other.write("w", |_| Box::pin(async { Ok::<_, StoreError>(()) })).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_while_a_transaction_begins_leaves_nothing_behind() {
+    let database = TestDatabase::new().await.unwrap();
+    let store = database.store().await.unwrap();
+    for patience in 0..300 {
+        let leaves = async {
+            for _ in 0..patience {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = leaves => {}
+            _ = store.begin("impatient") => {}
+        }
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    let mut conn = PgConnection::connect_with(&database.options).await.unwrap();
+    for _ in 0..100 {
+        let open: i64 = sqlx::query_scalar(open).fetch_one(&mut conn).await.unwrap();
+        if open == 0 {
+            break;
+        }
+        // A connection on its way back to the pool; one that was forgotten would end only by the server's time limit.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let open: i64 = sqlx::query_scalar(open).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(open, 0, "transactions that nobody ends");
+    // What is written on any of these connections is there for others.
+    for n in 0..16 {
+        let sql = format!("INSERT INTO settings VALUES ('n{n}', ''::bytea)");
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&store.registry).await.unwrap();
+    }
+    let written = "SELECT count(*) FROM settings WHERE name LIKE 'n%'";
+    let written: i64 = sqlx::query_scalar(written).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(written, 16);
+}

@@ -92,3 +92,27 @@ async fn part6_history_that_goes_back_freezes_the_world_until_a_new_epoch() {
     let world = registry.shows("the new epoch", |w| *w.epoch == head.epoch.to_string()).await;
     assert_eq!(world.revision, Revision(head.revision));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_whose_numbers_were_taken_by_others_is_not_followed_until_it_is_the_old_one_again() {
+    let registry = Registry::new().await;
+    let created = registry.channel("first", "http://127.0.0.1:9/v1", &["m"], KEY).await;
+    let subject = Subject::Channel(ChannelId(created.channel_id));
+    let held = registry.disable(&subject).await;
+    registry.reached(held).await;
+    // As after a failover that lost the last commit, where another one has its number now.
+    let mut conn = PgConnection::connect_with(&registry.database.options).await.unwrap();
+    let other = format!("UPDATE events SET created_at = created_at - interval '1 s' WHERE revision = {held}");
+    conn.execute(AssertSqlSafe(other)).await.unwrap();
+    registry.disable(&subject).await;
+    while registry.worlds.metrics().history_lost.get() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(registry.worlds.current().unwrap().revision, Revision(held));
+
+    let old = format!("UPDATE events SET created_at = created_at + interval '1 s' WHERE revision = {held}");
+    conn.execute(AssertSqlSafe(old)).await.unwrap();
+    let newest = registry.disable(&subject).await;
+    registry.reached(newest).await;
+    assert_eq!(registry.worlds.metrics().history_lost.get(), 0);
+}
