@@ -1,6 +1,7 @@
 //! The load: fifty writes a second by callers who try again until they are answered, and requests through every proxy.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicUsize, Ordering},
@@ -10,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rand::seq::IndexedRandom as _;
+use spareline_core::backoff::FullJitter;
 use spareline_proto::{
     admin::v1::{
         AddCredentialRequest, CreateChannelRequest, DeleteChannelRequest, DisableSubjectRequest,
@@ -36,9 +38,11 @@ const LANES: (usize, u64) = (60, 2000);
 /// Reporters, and milliseconds between two verdicts of each: twenty a second.
 const REPORTERS: (usize, u64) = (20, 1000);
 /// How long a call may take before it is made again, at another replica.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Nobody waits longer for an answer, however often it is asked for.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(400);
+/// Pauses between two tries: longer and longer, or a crowd that is refused would keep itself refused.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Calls answered so far.
 pub(crate) static ANSWERED: AtomicUsize = AtomicUsize::new(0);
@@ -66,8 +70,8 @@ pub(crate) struct Done {
     pub(crate) internal: Vec<String>,
     /// Which replica answered last.
     replica: usize,
-    /// Calls that had to be made again.
-    retries: usize,
+    /// Why calls had to be made again.
+    retries: BTreeMap<String, usize>,
     /// The longest time to an answer.
     slowest: Duration,
     /// How long the load lasted.
@@ -150,12 +154,15 @@ impl Done {
         self.requests += other.requests;
         self.failures.extend(other.failures);
         self.internal.extend(other.internal);
-        self.retries += other.retries;
+        for (why, count) in other.retries {
+            *self.retries.entry(why).or_default() += count;
+        }
         self.slowest = self.slowest.max(other.slowest);
     }
 
     fn again(&mut self, status: &Status) {
-        self.retries += 1;
+        let message = status.message().split(':').next().unwrap_or_default();
+        *self.retries.entry(format!("{:?}, {message}", status.code())).or_default() += 1;
         if status.message().contains("a fault of the control plane") {
             self.internal.push(format!("{status:?}"));
         }
@@ -165,7 +172,7 @@ impl Done {
         let writes = self.created.len() + self.deleted.len() + self.keys.len() + self.comments.len();
         let writes = writes + self.weights.iter().map(|(_, w)| *w as usize).sum::<usize>();
         format!(
-            "{writes} admin writes and {} verdicts answered in {:.0} s, {} calls made again, the slowest after {:.1} s; {} \
+            "{writes} admin writes and {} verdicts answered in {:.0} s, made again: {:?}, the slowest after {:.1} s; {} \
              requests through proxies, {} failed",
             self.verdicts.len(),
             self.lasted.as_secs_f64(),
@@ -184,6 +191,7 @@ async fn persist<C: Clone, T, F: Future<Output = Result<tonic::Response<T>, Stat
     call: impl Fn(C) -> F,
 ) -> Result<Result<T, Status>> {
     let begun = Instant::now();
+    let mut pause = FullJitter::new(PAUSES.0, PAUSES.1);
     loop {
         let client = clients.get(done.replica % clients.len()).context("no replica")?.clone();
         let status = match timeout(PATIENCE, call(client)).await {
@@ -204,7 +212,8 @@ async fn persist<C: Clone, T, F: Future<Output = Result<tonic::Response<T>, Stat
         // Somewhere else; who answered is asked again the next time.
         done.replica += rand::random_range(1..clients.len().max(2));
         ensure!(begun.elapsed() < LIMIT, "not answered within {LIMIT:?}, at last: {status:?}");
-        sleep(Duration::from_millis(rand::random_range(20..200))).await;
+        let rest = pause.next(&mut rand::rng());
+        sleep(rest).await;
     }
 }
 
