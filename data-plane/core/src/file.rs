@@ -56,7 +56,7 @@ pub struct RolloutFile {
 pub struct RegistryFile {
     /// By the name that channels list.
     pub credentials: BTreeMap<String, Source>,
-    /// `None`: the file says nothing about channels.
+    /// `None`: the file says nothing about channels; empty: `[]`.
     pub channels: Option<Vec<FileChannel>>,
     /// `None`: the file says nothing about policies.
     pub policies: Option<Vec<FilePolicy>>,
@@ -244,7 +244,8 @@ fn items<T>(
             let items = items.iter().enumerate().map(|(i, item)| (format!("{name}[{i}]"), item));
             Some(items.filter_map(|(path, item)| read(item, path, problems)).collect())
         }
-        Node::Null => Some(Vec::new()),
+        // A list whose items were all commented out is more likely than one that is meant to be empty.
+        Node::Null => None,
         other => {
             problems.at(node, name, format!("must be a list, not {}", other.kind()));
             None

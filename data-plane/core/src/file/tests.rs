@@ -59,6 +59,26 @@ fn part5_file_secret_files_stand_beside_it() {
     assert_eq!(file.credentials["a"], Source::File("/etc/x/keys/a".into()));
     assert_eq!(file.credentials["b"], Source::Stored(7));
     assert!(file.channels.is_none() && file.policies.is_none());
-    assert!(read("").unwrap().channels.is_none());
+    for nothing in ["", "channels:\n", "channels:\n#- name: a\npolicies: # none\n"] {
+        let file = read(nothing).unwrap();
+        assert!(file.channels.is_none() && file.policies.is_none(), "{nothing}");
+    }
+    assert!(read("channels: []\n").unwrap().channels.is_some_and(|channels| channels.is_empty()));
     assert!(read("- a\n").unwrap_err()[0].contains("must be a mapping"));
+}
+
+#[test]
+fn part5_file_tells_what_can_only_be_a_mistake_and_gives_no_advice_to_programmers() {
+    let text = "channels:\n- name: a\n  provider: openai\n  models: [m]\n  base_url: https://h/v1/chat/completions\n";
+    let problems = read(text).unwrap_err();
+    assert!(
+        problems[0].starts_with("line 5, column 13: channels[0].base_url: ends in /chat/comp"),
+        "{problems:?}"
+    );
+    for (text, wanted) in [
+        ("channels: []\nchannels: []\n", "line 2, column 1: duplicate mapping key: channels"),
+        ("channels: []\n---\nchannels: []\n", "line 3, column 1: multiple YAML documents detected"),
+    ] {
+        assert_eq!(read(text).unwrap_err(), [wanted]);
+    }
 }

@@ -107,7 +107,12 @@ pub(crate) fn parse(text: &str) -> Result<Located, Problem> {
     serde_saphyr::from_str::<Located>(text).map_err(|why| {
         let (line, column) = why.location().map(|at| (at.line(), at.column())).unwrap_or_default();
         let shown = why.without_snippet().to_string();
-        let problem = shown.split(" at line").next().unwrap_or_default().trim().to_owned();
+        let problem = shown.split(" at line").next().unwrap_or_default().trim();
+        // The reader's advice is for whoever calls it.
+        let problem = [", set DuplicateKeyPolicy", "; use "]
+            .iter()
+            .fold(problem, |told, advice| told.split(advice).next().unwrap_or_default())
+            .to_owned();
         Problem { line, column, path: String::new(), problem }
     })
 }
