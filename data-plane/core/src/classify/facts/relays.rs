@@ -2,6 +2,7 @@
 //! a key or an account is said of the relay's, never of ours.
 
 use super::Facts;
+use crate::classify::vendor;
 
 /// Types and codes by which relays say so.
 const WORDS: &[&str] = &["badresponsestatuscode", "providerresponseerror", "upstreamerror"];
@@ -24,10 +25,11 @@ const AFTER: &[&str] = &[
     "'. Received Model Group",
     "\". Received Model Group",
     "\nError: ",
+    "Error: ",
 ];
 
 /// What a relay quotes: the text behind `litellm.BadRequestError: OpenAIException - `, `[nvidia/m] [429]: `,
-/// `Error from provider (X): ` or `Upstream error from X: `. `None` where nothing is quoted.
+/// `Error from provider (X): `, `Upstream error from X: ` or a vendor's `openrouter error: `. `None` where nothing is quoted.
 pub(super) fn quoted(text: &str) -> Option<&str> {
     if let Some(rest) = text.strip_prefix("litellm.") {
         let start = rest.get(..rest.floor_char_boundary(160)).unwrap_or(rest);
@@ -40,7 +42,16 @@ pub(super) fn quoted(text: &str) -> Option<&str> {
             return rest.get(name.find(": ")? + 2..).map(bytes);
         }
     }
-    bracketed(text)
+    bracketed(text).or_else(|| named(text))
+}
+
+/// `openrouter error: ...`, by the name of a vendor.
+fn named(text: &str) -> Option<&str> {
+    let start = text.get(..text.floor_char_boundary(40))?;
+    let at = start.find(" error: ")?;
+    let name = text.get(..at).filter(|name| !name.contains(' '))?;
+    vendor::family(name)?;
+    text.get(at + " error: ".len()..)
 }
 
 /// `[provider/model] [429]: ...` or `[provider/model] ... (reset after 30s)`.

@@ -14,6 +14,7 @@ fn what_is_quoted_lies_behind_the_relays_own_words() {
         ("Error from provider(429): no", "no"),
         ("Error from provider: Provider returned error", "Provider returned error"),
         ("Upstream error from Minimax: insufficient balance (1008)", "insufficient balance (1008)"),
+        ("together-ai error: Unable to access", "Unable to access"),
         ("[nvidia/z-ai/glm4.7] [502]: fetch failed", "fetch failed"),
         ("[ollama/qwen3.6:27b] Provider error (reset after 30s)", "Provider error (reset after 30s)"),
     ] {
@@ -27,6 +28,8 @@ fn what_is_quoted_lies_behind_the_relays_own_words() {
         "[{'type': 'string_type'}] [429]: x",
         "[x] [429]: y",
         "An Error from provider: x",
+        "authentication error: invalid x-api-key",
+        "The openai error: x",
         "Errors",
     ] {
         assert_eq!(quoted(text), None, "{text}");
