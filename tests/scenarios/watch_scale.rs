@@ -110,8 +110,8 @@ async fn watch_scale_an_item_a_proxy_cannot_use_is_refused_alone_and_shown_to_op
         ensure!(reply.status == 200, "{model} on what was kept: {}", reply.text());
     }
     // What is changed next arrives, and the odd one is not sent again.
-    reweigh(&stack, "good", 3).await?;
-    stack.settled().await?;
+    let revision = reweigh(&stack, "good", 3).await?;
+    until(&stack, |all| all[0].applied.as_ref().is_some_and(|p| p.revision >= revision)).await?;
     let log = stack.proxies[0].process.log();
     assert_eq!(log.iter().filter(|l| l.is("item_rejected")).count(), 1, "it was sent again");
     assert_eq!(listed(&stack).await?[0].rejections.len(), 1, "operators see it for as long as it lasts");
