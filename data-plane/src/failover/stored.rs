@@ -56,7 +56,6 @@ pub(super) async fn run<U: Upstream>(
     record.known_model = view.table().entry(&plan.group, &plan.model).is_some();
     let limits = policy.limits_of(line.spec.limits);
     let model = line.spec.model(&plan.model);
-    let key = line.keys.first();
     let tried = Try {
         spec: &line.spec,
         secret: key.map(|c| c.secret.expose()),
