@@ -15,6 +15,8 @@ use http_body::{Frame, SizeHint};
 use spareline_core::classify::{Limit, Verdict};
 use spareline_core::commit::{Finish, Usage};
 
+use crate::budget::Reservation;
+
 pub(crate) use relay::Relay;
 pub(crate) use stream::StreamBody;
 
@@ -64,11 +66,23 @@ pub struct Body {
     interrupt: Option<Interrupt>,
 }
 
+/// Most bytes of a whole answer that are handed over at once: the next piece is asked for when the caller has taken enough
+/// of what came before.
+const PIECE: usize = 64 * 1024;
+
 enum Inner {
-    Whole(Bytes, Usage),
+    Whole(Whole),
     Relay(Box<Relay>),
     Stream(Box<StreamBody>),
     Ended,
+}
+
+/// An answer that is wholly here; it counts as held until the caller has taken it.
+struct Whole {
+    rest: Bytes,
+    length: usize,
+    usage: Usage,
+    _reservation: Reservation,
 }
 
 /// A body that is not a stream broke.
@@ -107,8 +121,9 @@ impl Interrupt {
 
 impl Body {
     /// A whole answer.
-    pub(crate) fn whole(bytes: Bytes, usage: Usage) -> Self {
-        Self::new(Inner::Whole(bytes, usage))
+    pub(crate) fn whole(bytes: Bytes, usage: Usage, reservation: Reservation) -> Self {
+        let length = bytes.len();
+        Self::new(Inner::Whole(Whole { rest: bytes, length, usage, _reservation: reservation }))
     }
 
     pub(crate) fn relay(relay: Relay) -> Self {
@@ -153,10 +168,13 @@ impl http_body::Body for Body {
         let this = self.get_mut();
         match &mut this.inner {
             Inner::Ended => Poll::Ready(None),
-            Inner::Whole(bytes, usage) => {
-                let (bytes, usage) = (std::mem::take(bytes), *usage);
-                this.finish(End::whole(bytes.len(), usage));
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            Inner::Whole(whole) => {
+                let piece = whole.rest.split_to(whole.rest.len().min(PIECE));
+                if whole.rest.is_empty() {
+                    let end = End::whole(whole.length, whole.usage);
+                    this.finish(end);
+                }
+                Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
             }
             Inner::Relay(relay) => {
                 let polled = std::task::ready!(relay.poll_next(cx));
@@ -181,7 +199,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Ended => true,
-            Inner::Whole(bytes, _) => bytes.is_empty(),
+            Inner::Whole(whole) => whole.rest.is_empty(),
             Inner::Relay(_) | Inner::Stream(_) => false,
         }
     }
@@ -189,7 +207,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Ended => SizeHint::with_exact(0),
-            Inner::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Whole(whole) => SizeHint::with_exact(whole.rest.len() as u64),
             Inner::Relay(relay) => relay.size_hint(),
             Inner::Stream(_) => SizeHint::default(),
         }
@@ -201,8 +219,10 @@ impl Drop for Body {
         let end = match &mut self.inner {
             Inner::Ended => return,
             // Nothing to send is never asked for.
-            Inner::Whole(bytes, usage) if bytes.is_empty() => End::whole(0, *usage),
-            Inner::Whole(_, usage) => End { ending: Ending::CallerLeft, ..End::whole(0, *usage) },
+            Inner::Whole(whole) if whole.length == 0 => End::whole(0, whole.usage),
+            Inner::Whole(whole) => {
+                End { ending: Ending::CallerLeft, ..End::whole(whole.length, whole.usage) }
+            }
             Inner::Relay(relay) => relay.left(),
             Inner::Stream(stream) => stream.left(),
         };

@@ -108,7 +108,7 @@ pub fn without_endpoint(path: &str) -> Option<&str> {
     let shorter = |endpoint: &&str| path.strip_suffix(*endpoint);
     let plain = |shorter: &&str| shorter.rsplit('/').next().is_some_and(is_version);
     let whole = path.strip_suffix(ENDPOINTS[0]);
-    whole.or_else(|| ENDPOINTS.iter().find_map(|endpoint| shorter(&endpoint).filter(plain)))
+    whole.or_else(|| ENDPOINTS.iter().find_map(|endpoint| shorter(endpoint).filter(plain)))
 }
 
 /// Whether a path's segment is a version, such as `v1` or `v1beta`.

@@ -61,17 +61,22 @@ impl Run<'_> {
         drop((source, permit));
         // Where an answer in JSON was asked for, an empty one is none.
         if status == StatusCode::NO_CONTENT && !self.wants_json() {
-            return Ok(self.answer(status, Bytes::new(), Usage::default()));
+            return Ok(self.answer(status, Bytes::new(), Usage::default(), reservation));
         }
-        self.checked(status, joined(parts))
+        self.checked(status, joined(parts), reservation)
     }
 
-    fn checked(self, status: StatusCode, body: Bytes) -> Result<Answer, Box<Failed>> {
+    fn checked(
+        self,
+        status: StatusCode,
+        body: Bytes,
+        reservation: Reservation,
+    ) -> Result<Answer, Box<Failed>> {
         if let Some(failed) = self.no_answer(status, &body) {
             return Err(failed);
         }
         let usage = Usage::of_answer(&body);
-        Ok(self.answer(status, body, usage))
+        Ok(self.answer(status, body, usage, reservation))
     }
 
     /// What is wrong with a whole answer.
@@ -94,11 +99,11 @@ impl Run<'_> {
         failed
     }
 
-    fn answer(&self, status: StatusCode, body: Bytes, usage: Usage) -> Answer {
+    fn answer(&self, status: StatusCode, body: Bytes, usage: Usage, reservation: Reservation) -> Answer {
         Answer {
             status,
             headers: to_caller(&self.facts.headers),
-            body: Body::whole(body, usage),
+            body: Body::whole(body, usage, reservation),
             usage,
             first_content: self.started.elapsed(),
             stream: false,
@@ -120,13 +125,13 @@ impl Run<'_> {
         timer: &mut Timer,
     ) -> Result<Answer, Box<Failed>> {
         let mut source = Source::raw(body);
+        let reservation = self.attempt.budget.empty();
         let first = match timer.run(source.next()).await {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
-            Ok(None) => return self.checked(status, Bytes::new()),
+            Ok(None) => return self.checked(status, Bytes::new(), reservation),
             Ok(Some(Ok(bytes))) => bytes,
         };
-        let reservation = self.attempt.budget.empty();
         Ok(self.relay(status, VecDeque::from([first]), reservation, source, permit))
     }
 

@@ -331,3 +331,22 @@ async fn a_large_body_goes_up_whole_and_again() {
         assert!(told.recv().await.unwrap().body == text.as_bytes());
     }
 }
+
+#[tokio::test]
+async fn an_answer_counts_as_held_until_its_caller_has_taken_it() {
+    let text = "x".repeat(1 << 20);
+    let good = GOOD.replace("hi", &text);
+    let (upstream, _told) = Upstream::always(http("200 OK", "application/json", good.as_bytes())).await;
+    let setup = Setup::new(&upstream.url, CHAT);
+    let mut answer = setup.go().await.unwrap();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    answer.body.on_end(|end| tell.send(end.ending).unwrap());
+    let piece = answer.body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(piece.len() < good.len() / 4 && setup.budget.used() >= good.len());
+    drop(answer);
+    assert_eq!((told.await, setup.budget.used()), (Ok(Ending::CallerLeft), 0));
+
+    let (body, end) = finish(setup.go().await.unwrap()).await;
+    assert_eq!((body == good, end.ending, end.bytes), (true, Ending::Complete, good.len() as u64));
+    assert_eq!(setup.budget.used(), 0);
+}
