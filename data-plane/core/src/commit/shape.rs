@@ -3,6 +3,7 @@
 //! A field of an unexpected type reads as absent; it never makes the rest unreadable.
 
 mod parts;
+mod plain;
 
 use serde::de::Deserialize;
 
@@ -89,7 +90,7 @@ impl<'a> Shape<'a> {
         if *first != b'{' {
             return None;
         }
-        serde_json::from_slice(data).ok()
+        plain::read(data).or_else(|| serde_json::from_slice(data).ok())
     }
 
     /// As [`Self::of`], as far as [`Self::counts`] goes: the rest of a whole answer is stepped over, not taken apart.

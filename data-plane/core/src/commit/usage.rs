@@ -59,6 +59,13 @@ struct Tokens {
     output_tokens: Number,
 }
 
+impl Counts {
+    /// Of a chat.
+    pub(super) fn plain(prompt: Option<u64>, completion: Option<u64>) -> Self {
+        Self { prompt_tokens: Number(prompt), completion_tokens: Number(completion), ..Self::default() }
+    }
+}
+
 // === impl Usage ===
 
 impl Usage {
