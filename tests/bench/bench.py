@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""CPU per request of spareline-proxy beside nginx proxy_pass, on the same load in the same minutes.
+"""CPU per request, time to first content and memory of spareline-proxy beside nginx proxy_pass, in the same minutes.
 
 Needs cargo, python3 and nginx, nothing else. Everything runs on loopback, on free ports, in a temporary folder, and ends
-with the script. About three minutes; --rounds and --seconds bound it. See README.md in this folder.
+with the script. About four minutes; --rounds and --seconds bound it. See README.md in this folder.
 """
 import argparse
 import http.client
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -32,7 +33,8 @@ SCENARIOS = [
 ]
 NGINX = """
 worker_processes %(cores)d; daemon off; pid %(dir)s/nginx.pid; error_log stderr error;
-events { worker_connections 4096; }
+events { worker_connections 32768; }
+worker_rlimit_nofile %(files)d;
 http {
     access_log off;
     client_body_temp_path %(dir)s/t1; proxy_temp_path %(dir)s/t2; fastcgi_temp_path %(dir)s/t3;
@@ -40,6 +42,7 @@ http {
     client_body_buffer_size 1m; client_max_body_size 64m; keepalive_requests 10000000;
     proxy_http_version 1.1; proxy_buffering off; tcp_nodelay on;
     upstream provider { server %(upstream)s; keepalive 256; keepalive_requests 10000000; }
+    upstream slow { server %(slow)s; }
     split_clients $request_id $first { 50%% "Bearer sk-a"; * "Bearer bad-b"; }
     server {
         listen 127.0.0.1:%(port0)d reuseport;
@@ -60,6 +63,13 @@ http {
             proxy_set_header Connection ""; proxy_set_header Authorization "Bearer sk-a";
         }
     }
+    server {
+        listen 127.0.0.1:%(port2)d reuseport backlog=4096;
+        location / {
+            proxy_pass http://slow;
+            proxy_set_header Connection ""; proxy_set_header Authorization "Bearer sk-a";
+        }
+    }
 }
 """
 CHANNELS = """
@@ -70,6 +80,7 @@ credentials:
 channels:
   - {name: a, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [mock-model], credentials: [a]}
   - {name: b, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [mock-model], credentials: [b]}
+  - {name: slow, provider: openai_compatible, base_url: "http://%(slow)s/v1", models: [slow], credentials: [a]}
   - {name: good, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [half-broken], credentials: [a]}
   - {name: bad, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [half-broken], credentials: [bad]}
 """
@@ -183,6 +194,10 @@ def cpu_seconds(root):
     return total / 1e9
 
 
+def descriptors(root):
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in family(root))
+
+
 def memory_mib(root, field):
     total = 0
     for pid in family(root):
@@ -212,11 +227,31 @@ class Load:
         row["refused"] = json.loads(call(self.upstream, "GET", "/stats")[1])["refused"]
         return row
 
+    def memory(self, address, pid, body, sockets, *more):
+        """MiB of a process once it has so many sockets more than before."""
+        path = self.folder / "body.json"
+        path.write_text(json.dumps(body))
+        want = descriptors(pid) + sockets
+        argv = [self.binary, f"http://{address}/v1/chat/completions", "--body", path, "--header", "authorization: Bearer sk-a"]
+        load = subprocess.Popen([str(a) for a in (*argv, *more)], stdout=subprocess.PIPE)
+        STARTED.append(load)
+        end = time.time() + 60
+        while descriptors(pid) < want:
+            if load.poll() is not None or time.time() > end:
+                sys.exit(f"{address} had {descriptors(pid)} descriptors instead of {want} (see ulimit -Hn)")
+            time.sleep(0.05)
+        time.sleep(0.5)
+        mib = memory_mib(pid, "VmRSS")
+        row = json.loads(load.communicate(timeout=120)[0])
+        if row["good"] != row["requests"]:
+            sys.exit(f"{address}: not all were answered: {row}")
+        return mib
+
 
 def table(rows, warm):
     """rows: (scenario, target, round) -> what the load saw; warm: the same of the warm-up, without rounds."""
     median = lambda values: statistics.median(values) if values else float("nan")
-    print("| scenario | target | CPU µs/request | ÷ nginx | requests/s | first byte p50 / p99 ms | errors | 401s per 1000 |")
+    print("| scenario | target | CPU µs/request | ÷ nginx | requests/s | first content p50 / p99 ms | errors | 401s per 1000 |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for scenario, *_ in SCENARIOS:
         for target in ("direct", "nginx", "spareline"):
@@ -231,7 +266,7 @@ def table(rows, warm):
             cpu = f"{of(lambda r: r['cpu_us']):.1f}" if target != "direct" else "-"
             print(f"| {scenario} | {target} | {cpu} | {f'{median(ratios):.2f}' if ratios else '-'} "
                   f"| {of(lambda r: r['good'] / r['seconds']):.0f} "
-                  f"| {of(lambda r: r['first_byte_us']['p50']) / 1e3:.2f} / {of(lambda r: r['first_byte_us']['p99']) / 1e3:.2f} "
+                  f"| {of(lambda r: r['first_content_us']['p50']) / 1e3:.2f} / {of(lambda r: r['first_content_us']['p99']) / 1e3:.2f} "
                   f"| {n - sum(row['good'] for row in every)} "
                   f"| {1000 * sum(row['refused'] for row in every) / max(n, 1):.1f} |")
 
@@ -241,6 +276,8 @@ def main():
     p.add_argument("--rounds", type=int, default=3, help="1 to 20 (default %(default)s)")
     p.add_argument("--seconds", type=float, default=3, help="of each run, 0.5 to 30 (default %(default)s)")
     p.add_argument("--scenarios", default=",".join(s[0] for s in SCENARIOS))
+    p.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True,
+                   help="measure memory with 1000 open streams and 10000 idle connections")
     p.add_argument("--workers", type=int, default=0, help="the proxy's worker threads (default: one per core)")
     p.add_argument("--bin", type=pathlib.Path, help="a folder with the binaries; given: nothing is built")
     opts = p.parse_args()
@@ -253,15 +290,20 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="spareline-bench-"))
     folder.chmod(0o755)  # the private Postgres runs as another user where this runs as root
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    idlers = min(10_000, files - 3000)
     try:
         start([bins / "bench_upstream"], folder / "upstream.log")
         upstream = listening(folder / "upstream.log")["http_addr"]
+        start([bins / "bench_upstream", "--interval-ms", 300], folder / "slow.log")
+        slow = listening(folder / "slow.log")["http_addr"]
 
         control = [bins / "spareline-control"]
         start(control + ["--admin-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0", "--state-dir", folder / "state",
                          "--log-format", "json"], folder / "control.log")
         at = listening(folder / "control.log", 120)
-        (folder / "channels.yaml").write_text(CHANNELS % {"up": upstream})
+        (folder / "channels.yaml").write_text(CHANNELS % {"up": upstream, "slow": slow})
         until_applied(control + ["apply", "--admin", f"http://{at['admin_addr']}", folder / "channels.yaml"])
         # As in production: every request logged as JSON into a file, metrics on.
         proxy = start([bins / "spareline-proxy", "--control-plane", f"http://{at['data_addr']}", "--listen", "127.0.0.1:0",
@@ -269,8 +311,9 @@ def main():
                       folder / "proxy.log")
         traffic = listening(folder / "proxy.log")["http_addr"]
 
-        ports = [free_port(), free_port()]
-        conf = NGINX % {"cores": os.cpu_count(), "dir": folder, "upstream": upstream, "port0": ports[0], "port1": ports[1]}
+        ports = [free_port() for _ in range(3)]
+        conf = NGINX % {"cores": os.cpu_count(), "dir": folder, "upstream": upstream, "slow": slow, "port0": ports[0],
+                        "port1": ports[1], "port2": ports[2], "files": files}
         (folder / "nginx.conf").write_text(conf)
         reference = start([nginx, "-p", folder, "-c", folder / "nginx.conf"], folder / "nginx.log")
         until_good(f"127.0.0.1:{ports[0]}", SMALL)
@@ -295,8 +338,17 @@ def main():
                     else:
                         warm[name, target] = row
         table(rows, warm)
-        print(f"\nMemory of the proxy: {idle:.0f} MiB before the load, {memory_mib(proxy.pid, 'VmHWM'):.0f} MiB at its peak. "
-              f"{os.cpu_count()} cores, {rounds} rounds of {seconds:g} s; ratios are medians of pairs of one round.")
+        print(f"\n{os.cpu_count()} cores, {rounds} rounds of {seconds:g} s; ratios are medians of pairs of one round.")
+        print(f"Memory of the proxy: {idle:.0f} MiB before the load, {memory_mib(proxy.pid, 'VmHWM'):.0f} MiB at its peak.")
+        if opts.memory:
+            streams = dict(SMALL, model="slow", stream=True)
+            for name, body, sockets, more in [
+                    ("1000 open streams", streams, 2000, ["--connections", 1000, "--requests", 1000, "--seconds", 30]),
+                    (f"{idlers} idle connections", SMALL, idlers,
+                     ["--connections", idlers, "--requests", idlers, "--rate", 2500, "--linger", 3, "--seconds", 30])]:
+                address = f"127.0.0.1:{ports[2 if body is streams else 0]}"
+                said = [load.memory(address, reference.pid, body, sockets, *more), load.memory(traffic, proxy.pid, body, sockets, *more)]
+                print(f"With {name}: nginx {said[0]:.0f} MiB, spareline {said[1]:.0f} MiB.")
     finally:
         stop_all()
         shutil.rmtree(folder, ignore_errors=True)

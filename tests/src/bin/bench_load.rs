@@ -47,6 +47,9 @@ struct Arguments {
     /// No more requests than this.
     #[arg(long, default_value_t = u64::MAX)]
     requests: u64,
+    /// How long the connections stay open, idle, after the last request.
+    #[arg(long, default_value_t = 0.0)]
+    linger: f64,
     /// Requests per second over all connections; not given: as fast as they go.
     #[arg(long)]
     rate: Option<f64>,
@@ -59,6 +62,8 @@ struct Seen {
     errors: BTreeMap<&'static str, u64>,
     whole: Vec<u64>,
     first_byte: Vec<u64>,
+    /// To the first text of a model's.
+    first_content: Vec<u64>,
     bytes: u64,
 }
 
@@ -111,6 +116,7 @@ async fn work(load: Arc<Load>) -> Seen {
             None => Instant::now(),
         };
         if number >= load.arguments.requests || due >= end {
+            tokio::time::sleep(Duration::from_secs_f64(load.arguments.linger.clamp(0.0, 60.0))).await;
             return seen;
         }
         sleep_until(due).await;
@@ -140,16 +146,29 @@ async fn one(
     let response = sender.send_request(load.request.clone()).await.map_err(|_| "send")?;
     let status = response.status().as_u16();
     let mut body = response.into_body();
-    let mut first = None;
+    let (mut first, mut content) = (None, None);
+    let mut begun = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| "body")?;
         first.get_or_insert_with(|| due.elapsed());
-        seen.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(data) = frame.data_ref() else { continue };
+        seen.bytes += data.len() as u64;
+        if content.is_none() {
+            begun.extend_from_slice(data);
+            content = has_content(&begun).then(|| due.elapsed());
+        }
     }
     *seen.statuses.entry(status).or_default() += 1;
     seen.whole.push(micros(due.elapsed()));
     seen.first_byte.push(micros(first.unwrap_or_default()));
+    seen.first_content.extend(content.map(micros));
     Ok(())
+}
+
+/// Whether there is a text that is not empty, in what the bench's upstream writes.
+fn has_content(body: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"content\":\"";
+    body.windows(KEY.len() + 1).any(|part| part.starts_with(KEY) && !part.ends_with(b"\""))
 }
 
 fn micros(time: Duration) -> u64 {
@@ -166,6 +185,7 @@ impl Seen {
         }
         self.whole.extend(other.whole);
         self.first_byte.extend(other.first_byte);
+        self.first_content.extend(other.first_content);
         self.bytes += other.bytes;
     }
 
@@ -182,6 +202,7 @@ impl Seen {
             "bytes": self.bytes,
             "whole_us": quantiles(&mut self.whole),
             "first_byte_us": quantiles(&mut self.first_byte),
+            "first_content_us": quantiles(&mut self.first_content),
         })
     }
 }
@@ -190,4 +211,16 @@ fn quantiles(times: &mut [u64]) -> serde_json::Value {
     times.sort_unstable();
     let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)));
     serde_json::json!({ "p50": at(50), "p90": at(90), "p99": at(99), "max": times.last() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_alone_is_no_content() {
+        let role = br#"data: {"choices":[{"delta":{"role":"assistant","content":""}}]}"#;
+        assert!(!has_content(role));
+        assert!(has_content(&[&role[..], br#"data: {"choices":[{"delta":{"content":"a"}}]}"#].concat()));
+    }
 }
