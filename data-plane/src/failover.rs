@@ -38,7 +38,12 @@ pub(crate) use upstream::{Try, Upstream};
 
 use guard::{Guard, remember, remember_failure};
 
-use crate::{http::error::ApiError, plan::Plan, record::Record, state::Shared};
+use crate::{
+    http::{Stopping, error::ApiError},
+    plan::Plan,
+    record::{Record, Recorder},
+    state::Shared,
+};
 
 /// What one worker thread has for itself.
 pub struct Worker {
@@ -46,13 +51,18 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     /// Its own connections to upstreams.
     pub clients: Clients,
+    /// Tells its connections to end.
+    pub stopping: Stopping,
+    /// Writes the endings of its requests.
+    pub recorder: Recorder,
 }
 
 impl Worker {
     /// A worker.
     #[must_use]
     pub fn new(shared: Arc<Shared>, clients: Clients) -> Self {
-        Self { shared, clients }
+        let recorder = shared.recorder.sibling();
+        Self { shared, clients, stopping: Stopping::default(), recorder }
     }
 }
 
@@ -159,10 +169,10 @@ pub(crate) async fn run<U: Upstream>(
     plan: &Plan,
     record: &mut Record,
 ) -> Outcome<U::Answer> {
-    let started = Instant::now();
     if plan.stateful {
-        return stored::run(shared, upstream, plan, record).await;
+        return Box::pin(stored::run(shared, upstream, plan, record)).await;
     }
+    let started = Instant::now();
     let mut at = Progress {
         tried: Tried::default(),
         attempts: 0,
@@ -183,15 +193,16 @@ pub(crate) async fn run<U: Upstream>(
         {
             at.pinned = Some(named(&view, &pin.channel));
         }
-        let left = match policy.deadline.map(|d| d.checked_sub(started.elapsed())) {
+        let began = if at.attempts + at.dead == 0 { started } else { Instant::now() };
+        let left = match policy.deadline.map(|d| d.checked_sub(began - started)) {
             Some(Some(left)) if !left.is_zero() => Some(left),
             Some(_) => return Outcome::Failed(last::timed_out(Limit::Deadline)),
             None => None,
         };
         let stay = at.stay.take();
-        let mut picked = choose(shared, &view, &policy, plan, &at, stay.as_ref());
+        let mut picked = choose(shared, &view, &policy, plan, &at, stay.as_ref(), began);
         if picked.is_err() && stay.is_some() {
-            picked = choose(shared, &view, &policy, plan, &at, None);
+            picked = choose(shared, &view, &policy, plan, &at, None, began);
         }
         let picked = match picked {
             Ok(picked) => picked,
@@ -224,13 +235,15 @@ pub(crate) async fn run<U: Upstream>(
             request: &plan.outgoing,
             heard: &heard,
         };
-        let guard = Guard::new(shared, &view, plan, record, &mut picked, &heard);
+        let guard = Guard::new(shared, &view, plan, record, &mut picked, &heard, began);
         let result = upstream.attempt(tried).await;
         let took = guard.done();
         let failed = match result {
             Ok(answer) => {
                 remember(record, &picked, took, "ok", U::status(&answer), "");
-                shared.retries.succeeded(&plan.group, shared.now());
+                if policy.retry_budget.is_some() {
+                    shared.retries.succeeded(&plan.group, shared.now());
+                }
                 let account = react::committed(shared, plan, picked, U::is_stream(&answer));
                 let write_timeout = limits.write_timeout;
                 return Outcome::Answer(Committed { answer, account: Some(account), write_timeout });
@@ -250,7 +263,7 @@ pub(crate) async fn run<U: Upstream>(
             Next::Stop(Stop::Enough) => {
                 // Where all that is left asks to wait, saying so helps more than "enough".
                 if at.throttled
-                    && let Err(none) = choose(shared, &view, &policy, plan, &at, None)
+                    && let Err(none) = choose(shared, &view, &policy, plan, &at, None, Instant::now())
                     && none.reason == Reason::AllThrottled
                 {
                     return Outcome::Failed(last::none_left(&none, plan, None));
@@ -274,6 +287,7 @@ fn choose(
     plan: &Plan,
     at: &Progress,
     stay: Option<&Arc<str>>,
+    now: Instant,
 ) -> Result<Picked, spareline_core::pick::NoneLeft> {
     let pick_for = Pick {
         view,
@@ -287,7 +301,7 @@ fn choose(
         affinity: plan.affinity.as_deref(),
         pinned: stay.or(at.pinned.as_ref()).map(|n| &**n),
         alone: shared.is_alone(),
-        now: shared.now(),
+        now: shared.at(now),
     };
     pick(&pick_for, &mut rand::rng())
 }

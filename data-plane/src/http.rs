@@ -10,9 +10,11 @@ mod io;
 mod models;
 pub mod routes;
 pub mod serve;
+mod stopping;
 mod trace;
 mod watched;
 
 pub use answer::FrontBody;
 pub(crate) use body::overloaded;
 pub use io::Connection;
+pub use stopping::Stopping;

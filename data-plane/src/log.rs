@@ -52,7 +52,7 @@ impl Logger {
 
     /// Sends it off.
     pub fn write(&self, line: Line) {
-        self.sink.push(&line.finish());
+        line.finish(|line| self.sink.push(line));
     }
 }
 

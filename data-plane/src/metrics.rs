@@ -2,6 +2,7 @@
 //! `other`, callers never become labels, and the series of a channel that is gone are removed.
 
 mod channels;
+mod handles;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +12,10 @@ use prometheus_client::{
     registry::Registry,
 };
 use spareline_core::Class;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use channels::Channels;
+pub use handles::Handles;
 
 /// What a request that names no known model, or no endpoint, counts as.
 pub const OTHER: &str = "other";
@@ -78,6 +80,8 @@ pub struct WordLabel {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
+    /// How often series were removed.
+    forgotten: AtomicU64,
     /// Requests finished.
     pub requests: Family<RequestLabels, Counter>,
     /// From the request's head to the end of the answer.
@@ -132,6 +136,7 @@ impl Default for Metrics {
         let new = seconds as fn() -> Histogram;
         let metrics = Self {
             registry: Mutex::default(),
+            forgotten: AtomicU64::new(0),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(new),
             first_content_seconds: Family::new_with_constructor(new),
@@ -237,5 +242,6 @@ impl Metrics {
         for direction in ["input", "output"] {
             self.tokens.remove(&TokenLabels { channel: channel.clone(), direction });
         }
+        self.forgotten.fetch_add(1, Ordering::Release);
     }
 }

@@ -12,7 +12,7 @@ use spareline_core::{Endpoint, commit::Usage};
 
 use crate::{
     log::{Logger, digits, millis, quote},
-    metrics::{AttemptLabels, Metrics, OTHER, RequestLabels, TimingLabels, TokenLabels},
+    metrics::{AttemptLabels, Handles, Metrics, OTHER, RequestLabels, TimingLabels, TokenLabels},
 };
 
 /// One attempt, as logs and headers show it.
@@ -38,7 +38,13 @@ impl AttemptRecord {
     /// The entry of `x-spareline-attempts`; without names where they are not to be shown.
     #[must_use]
     pub fn entry(&self, number: usize, expose: bool) -> String {
-        let mut entry = String::with_capacity(48);
+        let mut entry = String::new();
+        self.write_entry(&mut entry, number, expose);
+        entry
+    }
+
+    fn write_entry(&self, entry: &mut String, number: usize, expose: bool) {
+        entry.reserve(48);
         if expose {
             entry.push_str(&self.channel);
             if let Some(rank) = self.rank {
@@ -54,12 +60,11 @@ impl AttemptRecord {
             entry.push_str(self.word);
         } else if self.status != 0 {
             entry.push(':');
-            digits(&mut entry, u64::from(self.status), 1);
+            digits(entry, u64::from(self.status), 1);
         }
         if self.last_resort {
             entry.push_str(":last_resort");
         }
-        entry
     }
 }
 
@@ -70,6 +75,16 @@ pub struct Recorder {
     pub logger: Logger,
     /// Where counts go.
     pub metrics: Arc<Metrics>,
+    /// The counts that this worker has found already.
+    pub handles: Arc<Handles>,
+}
+
+impl Recorder {
+    /// The same with handles of its own, for another worker.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        Self { handles: Arc::default(), ..self.clone() }
+    }
 }
 
 /// One request.
@@ -157,8 +172,19 @@ impl Record {
     /// Remembers an attempt and counts it.
     pub fn attempt(&mut self, attempt: AttemptRecord) {
         let labels = AttemptLabels { channel: attempt.channel.clone(), outcome: attempt.outcome };
-        self.recorder.metrics.attempts.get_or_create(&labels).inc();
+        self.recorder.handles.attempted(&self.recorder.metrics, labels);
         self.attempts.push(attempt);
+    }
+
+    /// The value of `x-spareline-attempts`; empty: there was none.
+    #[must_use]
+    pub fn attempts_text(&self, expose: bool) -> String {
+        let mut text = String::new();
+        for (n, attempt) in self.attempts.iter().enumerate() {
+            text.push_str(if n > 0 { ", " } else { "" });
+            attempt.write_entry(&mut text, n + 1, expose);
+        }
+        text
     }
 
     /// The entries of `x-spareline-attempts`.
@@ -183,17 +209,15 @@ impl Record {
         let endpoint = self.endpoint.map_or(OTHER, Endpoint::as_str);
         let model = if self.known_model { self.model.clone() } else { Arc::from(OTHER) };
         let labels = RequestLabels { group: self.group.clone(), model, endpoint, status, ending };
-        metrics.requests.get_or_create(&labels).inc();
         let timing = TimingLabels { endpoint, stream: self.stream };
-        metrics.request_seconds.get_or_create(&timing).observe(total.as_secs_f64());
-        if let Some(first) = self.first_content {
-            metrics.first_content_seconds.get_or_create(&timing).observe(first.as_secs_f64());
-        }
+        let times = (total.as_secs_f64(), self.first_content.map(|first| first.as_secs_f64()));
+        let handles = &self.recorder.handles;
+        handles.finished(metrics, labels, timing, times);
         if let Some(last) = self.attempts.last() {
             for (direction, count) in [("input", self.usage.input), ("output", self.usage.output)] {
                 if let Some(count) = count {
                     let labels = TokenLabels { channel: last.channel.clone(), direction };
-                    metrics.tokens.get_or_create(&labels).inc_by(count);
+                    handles.tokens(metrics, labels, count);
                 }
             }
         }
@@ -216,7 +240,7 @@ impl Record {
         if !self.code.is_empty() {
             line.text("code", self.code);
         }
-        line.raw("attempts", &self.attempts_json());
+        line.write("attempts", |json| self.attempts_json(json));
         if let Some(last) = self.attempts.last() {
             line.text("channel", &last.channel);
         }
@@ -240,19 +264,18 @@ impl Record {
         self.recorder.logger.write(line);
     }
 
-    fn attempts_json(&self) -> String {
-        let mut json = String::with_capacity(16 + 96 * self.attempts.len());
+    fn attempts_json(&self, json: &mut String) {
         json.push('[');
         for (n, attempt) in self.attempts.iter().enumerate() {
             json.push_str(if n > 0 { ",{\"channel\":" } else { "{\"channel\":" });
-            quote(&mut json, &attempt.channel);
+            quote(json, &attempt.channel);
             if let Some(rank) = attempt.rank {
                 let _ = write!(json, ",\"key\":{rank}");
             }
             json.push_str(",\"outcome\":\"");
             json.push_str(attempt.outcome);
             json.push_str("\",\"status\":");
-            digits(&mut json, u64::from(attempt.status), 1);
+            digits(json, u64::from(attempt.status), 1);
             if !attempt.word.is_empty() {
                 let _ = write!(json, ",\"detail\":\"{}\"", attempt.word);
             }
@@ -260,11 +283,10 @@ impl Record {
                 json.push_str(",\"last_resort\":true");
             }
             json.push_str(",\"ms\":");
-            millis(&mut json, attempt.took);
+            millis(json, attempt.took);
             json.push('}');
         }
         json.push(']');
-        json
     }
 }
 

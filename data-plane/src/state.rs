@@ -75,7 +75,7 @@ impl Shared {
         let metrics = Arc::new(Metrics::default());
         let seed = rand::random();
         Self {
-            recorder: Recorder { logger, metrics: metrics.clone() },
+            recorder: Recorder { logger, metrics: metrics.clone(), handles: Arc::default() },
             budget: Budget::new(config.body_memory),
             health: Health::default(),
             overlays: Overlays::default(),
@@ -102,6 +102,11 @@ impl Shared {
     /// Since the process started: the clock of everything that decides.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// The same for a moment that was read already.
+    pub fn at(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.started)
     }
 
     /// The registry in force.

@@ -198,7 +198,7 @@ fn outgoing(form: &Form) -> Outgoing {
     };
     let fields = spareline_core::splice::scan(&body, None).ok();
     let model = fields.and_then(|fields| fields.model).map(|model| ModelSpan::Json(model.span));
-    Outgoing { method, endpoint, path, query: None, headers, body, model, stream: false }
+    Outgoing { method, endpoint, path, query: None, headers, added: Vec::new(), body, model, stream: false }
 }
 
 fn base_path(endpoint: spareline_core::Endpoint) -> &'static str {

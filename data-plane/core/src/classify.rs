@@ -23,8 +23,10 @@ mod verdict;
 pub use input::{Evidence, Input, Limit, StreamFault, Transport};
 pub use recorded::{Recorded, classify_recorded, classify_stream};
 pub use redact::excerpt as redacted;
+pub use success::CountsAt;
 pub use verdict::{Detail, EvidenceKind, Hint, RuleId, Verdict};
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -90,7 +92,7 @@ pub fn parse_statuses(text: &str) -> Result<Vec<(u16, u16)>, String> {
 pub fn classify(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Verdict {
     match input.evidence {
         Evidence::Response { status: 200..=299, .. } => {
-            check_success(input, rules, now).map_or_else(|v| *v, |()| ok(input))
+            check_success(input, rules, now).map_or_else(|v| *v, |_| ok(input))
         }
         Evidence::Response { status, headers, body } => {
             let (body, _) = inflate::inflate(headers, body, ERROR_BODY_LIMIT);
@@ -106,17 +108,21 @@ pub fn classify(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Verdict {
 
 /// Whether a plain 2xx answer is one: `Err` where its structure says error, where it is empty, and where it is not the
 /// JSON that was asked for. `input.evidence` must be [`Evidence::Response`] with the whole body, of any size; anything
-/// else passes. Where a stream was asked for, one whole JSON answer is none.
+/// else passes. Where a stream was asked for, one whole JSON answer is none. On the way it is seen where the body has
+/// its token counts.
 ///
 /// # Errors
 /// The verdict on what is not a success.
-pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Result<(), Box<Verdict>> {
-    let Evidence::Response { status, headers, body } = input.evidence else { return Ok(()) };
+pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Result<CountsAt, Box<Verdict>> {
+    let Evidence::Response { status, headers, body } = input.evidence else {
+        return Ok(CountsAt::Unknown);
+    };
     // What is not an endpoint of ours (a file's content) is a caller's own.
     if input.endpoint.is_none() || !(200..300).contains(&status) {
-        return Ok(());
+        return Ok(CountsAt::Unknown);
     }
-    let (body, cut) = inflate::inflate(headers, body, ANSWER_LIMIT);
+    let given = body;
+    let (body, cut) = inflate::inflate(headers, given, ANSWER_LIMIT);
     let text = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body).trim_ascii();
     let none = |rule, word| Err(Box::new(judge::no_answer(rule, word, status)));
     match text.first() {
@@ -126,7 +132,7 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
             return none("body.empty", "empty_response");
         }
         Some(b'{' | b'[' | b'"') => {}
-        Some(_) if !answers_json(input.endpoint) => return Ok(()),
+        Some(_) if !answers_json(input.endpoint) => return Ok(CountsAt::Unknown),
         Some(b'<') => return none("body.html", "parse_error"),
         Some(_) => return none("body.unparsable", "parse_error"),
     }
@@ -149,7 +155,15 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
             return none("body.no_choices", "empty_response");
         }
     }
-    Ok(())
+    Ok(match (outline.counts, &body) {
+        // The places are those in the body as it was given.
+        (CountsAt::Usage(from, to), Cow::Borrowed(_)) => {
+            let before = text.as_ptr() as usize - given.as_ptr() as usize;
+            CountsAt::Usage(before + from, before + to)
+        }
+        (CountsAt::Usage(..), Cow::Owned(_)) => CountsAt::Unknown,
+        (counts, _) => counts,
+    })
 }
 
 /// Whether one event of a stream is an error, by structure only. `input.evidence` must be [`Evidence::Event`], its

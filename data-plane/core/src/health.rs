@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::hash::QuickBuild;
 use crate::ids::{ChannelId, CredentialId, Revision, Subject};
 use crate::view::View;
 use cell::Cell;
@@ -45,8 +46,8 @@ struct Shared {
 /// What is behind the lock.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    cells: HashMap<Subject, Cell>,
-    pub(crate) breakers: HashMap<Subject, Breaker>,
+    cells: HashMap<Subject, Cell, QuickBuild>,
+    pub(crate) breakers: HashMap<Subject, Breaker, QuickBuild>,
     pub(crate) gates: HashMap<GateKey, Gate>,
     resorts: HashMap<ChannelId, Duration>,
     done: Vec<Tally>,

@@ -38,8 +38,9 @@ impl<'a> Guard<'a> {
         record: &'a mut Record,
         picked: &'a mut Picked,
         heard: &'a AtomicBool,
+        began: Instant,
     ) -> Self {
-        Self { shared, view, plan, record, picked, heard, began: Instant::now(), armed: true }
+        Self { shared, view, plan, record, picked, heard, began, armed: true }
     }
 
     /// The attempt ended by itself; how long it took.

@@ -24,7 +24,6 @@ use crate::{
     http::error::Code,
     log::{Logger, Sink},
     plan::Pin,
-    record::Recorder,
 };
 
 /// What a scripted channel does.
@@ -154,6 +153,7 @@ fn plan(stream: bool) -> Plan {
             path: "/v1/chat/completions".into(),
             query: None,
             headers: HeaderMap::new(),
+            added: Vec::new(),
             body,
             model: Some(ModelSpan::Json(9..12)),
             stream,
@@ -162,7 +162,7 @@ fn plan(stream: bool) -> Plan {
 }
 
 fn record(shared: &Shared) -> Record {
-    let recorder = Recorder { logger: shared.recorder.logger.clone(), metrics: shared.metrics.clone() };
+    let recorder = shared.recorder.sibling();
     Record::begin(recorder, "r".into(), "t".into(), "default".into())
 }
 

@@ -67,9 +67,9 @@ impl Body for FrontBody {
 }
 
 /// Says how it came about: the attempts, and who answered.
-pub(crate) fn mark(headers: &mut HeaderMap, entries: &[String], channel: Option<&str>) {
-    if !entries.is_empty()
-        && let Ok(value) = HeaderValue::from_str(&entries.join(", "))
+pub(crate) fn mark(headers: &mut HeaderMap, attempts: String, channel: Option<&str>) {
+    if !attempts.is_empty()
+        && let Ok(value) = HeaderValue::try_from(attempts)
     {
         headers.insert(ATTEMPTS, value);
     }

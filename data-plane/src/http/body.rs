@@ -47,13 +47,14 @@ where
     let declared = body.size_hint().exact().or_else(|| Some(body.size_hint().lower()));
     if declared.is_some_and(|n| n > limits.size as u64) {
         if !headers.contains_key(header::EXPECT) {
-            discard(body, limits).await;
+            Box::pin(discard(body, limits)).await;
         }
         return Err(too_large(limits.size));
     }
     let mut received = collect(body, limits, budget).await?;
     for encoding in encodings.iter().rev() {
-        received = decode(received, *encoding, limits.size, budget).await?;
+        // Decoders are big, rare, and would be part of every request's future.
+        received = Box::pin(decode(received, *encoding, limits.size, budget)).await?;
     }
     Ok(received)
 }
@@ -83,7 +84,7 @@ where
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + more.len() + data.len() > limits.size {
             drop((first, more, reservation));
-            discard(body, limits).await;
+            Box::pin(discard(body, limits)).await;
             return Err(too_large(limits.size));
         }
         if !reservation.grow(data.len()) {

@@ -1,10 +1,17 @@
 //! One request after the other: admission, route, group, body, then the failover loop; and one answer for whatever
 //! came of it.
 
-use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use spareline_core::view::View;
@@ -24,6 +31,8 @@ use crate::{
     failover::{self, Worker},
     record::Record,
 };
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A connection's service.
 #[derive(Clone)]
@@ -60,29 +69,43 @@ impl hyper::service::Service<Request<Incoming>> for Front {
 impl Front {
     async fn answer(&self, request: Request<Incoming>) -> Response<FrontBody> {
         let shared = &self.worker.shared;
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let dialect = routes::dialect(parts.uri.path());
         let http2 = parts.version == http::Version::HTTP_2;
         let bare = http2 && parts.method == http::Method::HEAD;
         let origin = cors::allowed(&shared.config.cors_origins, &parts.headers);
         let request_id = trace::request_id(&parts.headers);
-        let trace_id = trace::join(&mut parts.headers);
-        if let Ok(value) = HeaderValue::from_str(&request_id) {
-            parts.headers.insert(trace::REQUEST_ID, value);
-        }
+        let (trace_id, traceparent) = trace::join(&parts.headers);
+        let shown_id = HeaderValue::from_str(&request_id).ok();
+        // Beside the caller's own, since its map has no room and would be made anew.
+        let mut added = Vec::with_capacity(2);
+        added.extend(shown_id.clone().map(|id| (trace::REQUEST_ID, id)));
+        added.extend(traceparent.map(|parent| (trace::TRACEPARENT, parent)));
         let group = shared.config.group.clone();
-        let mut record = Record::begin(shared.recorder.clone(), request_id.clone(), trace_id, group);
+        let mut record = Record::begin(self.worker.recorder.clone(), request_id, trace_id, group);
         record.method = parts.method.clone();
         record.path = shortened(parts.uri.path());
-        record.idempotency_key = text(&parts, "idempotency-key");
+        record.idempotency_key = text(&parts, &IDEMPOTENCY_KEY);
 
         let view = shared.view();
         let expects = parts.headers.contains_key(header::EXPECT);
         let mut body = Some(body);
-        let served = tokio::select! {
-            biased;
-            served = self.serve(&view, parts, &mut body, &mut record) => served,
-            () = shared.cutting() => Err(shutting_down()),
+        let served = {
+            let mut serving = pin!(self.serve(&view, (parts, added), &mut body, &mut record));
+            if http2 {
+                // Its own task, which nobody wakes for it.
+                tokio::select! {
+                    biased;
+                    served = serving => served,
+                    () = shared.cutting() => Err(shutting_down()),
+                }
+            } else {
+                poll_fn(|cx| match serving.as_mut().poll(cx) {
+                    Poll::Pending if self.worker.stopping.is_cut() => Poll::Ready(Err(shutting_down())),
+                    polled => polled,
+                })
+                .await
+            }
         };
         let at_once = expects || matches!(&served, Err(error) if error.code == Code::Overloaded);
         let closes = self.leave_unread(body, at_once).await;
@@ -99,7 +122,7 @@ impl Front {
             response = without_body(response);
         }
         let headers = response.headers_mut();
-        if let Ok(value) = HeaderValue::from_str(&request_id) {
+        if let Some(value) = shown_id {
             headers.insert(trace::REQUEST_ID, value);
         }
         if let Some(origin) = origin {
@@ -121,13 +144,13 @@ impl Front {
         }
         let config = &self.worker.shared.config;
         let limits = body::Limits { size: config.body_limit, silence: config.body_read_timeout };
-        !body::discard(body, limits).await
+        !Box::pin(body::discard(body, limits)).await
     }
 
     async fn serve(
         &self,
         view: &Arc<View>,
-        parts: Parts,
+        (parts, added): (Parts, Vec<(HeaderName, HeaderValue)>),
         body: &mut Option<Incoming>,
         record: &mut Record,
     ) -> Result<Served, ApiError> {
@@ -170,7 +193,7 @@ impl Front {
         let (bytes, _reservation) = received.map(|r| (r.bytes, r.reservation)).unzip();
         let bytes = bytes.unwrap_or_default();
         record.request_bytes = bytes.len() as u64;
-        let plan = match route {
+        let mut plan = match route {
             Route::Models => {
                 return Ok(Served::Own(models::list(view, &record.group, parts.uri.query(), shared.now())));
             }
@@ -184,8 +207,10 @@ impl Front {
             Route::Stored { path } => intake::stored_request(parts, bytes, &path, record.group.clone()),
             _ => return Err(ApiError::new(Code::Internal, "a route without a handler")),
         };
-        record.model = shortened(&plan.model).into();
+        record.model =
+            if plan.model.len() > 128 { shortened(&plan.model).into() } else { plan.model.clone() };
         record.stream = plan.outgoing.stream;
+        plan.outgoing.added = added;
         let outcome = failover::run(shared, &self.worker.clients, &plan, record).await;
         Ok(Served::Loop(Box::new(outcome)))
     }
@@ -223,7 +248,7 @@ impl Front {
         http2: bool,
     ) -> Response<FrontBody> {
         let policy = view.policy(&record.group);
-        let entries = record.entries(policy.expose_channels);
+        let attempts = record.attempts_text(policy.expose_channels);
         let channel = record.attempts.last().map(|a| a.channel.clone()).filter(|_| policy.expose_channels);
         match outcome {
             failover::Outcome::Answer(committed) => {
@@ -235,7 +260,7 @@ impl Front {
                 let mut response = Response::new(FrontBody::Full(None));
                 *response.status_mut() = answer.status;
                 *response.headers_mut() = answer.headers;
-                mark(response.headers_mut(), &entries, channel.as_deref());
+                mark(response.headers_mut(), attempts, channel.as_deref());
                 if answer.stream {
                     let headers = response.headers_mut();
                     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -260,7 +285,7 @@ impl Front {
                 response
             }
             failover::Outcome::Passed { status, mut headers, body } => {
-                mark(&mut headers, &entries, channel.as_deref());
+                mark(&mut headers, attempts, channel.as_deref());
                 let mut response = Response::new(FrontBody::from(body));
                 *response.status_mut() = status;
                 *response.headers_mut() = headers;
@@ -282,7 +307,7 @@ fn refuse(error: &ApiError, mut record: Record, dialect: Dialect, view: &View) -
         text.clone_into(&mut error.message);
     }
     let mut response = error.response(dialect, &entries, &record.request_id);
-    mark(response.headers_mut(), &entries, None);
+    mark(response.headers_mut(), record.attempts_text(policy.expose_channels), None);
     if error.left {
         // Dropped, the record says so.
         return response.map(FrontBody::from);
@@ -317,6 +342,6 @@ fn shortened(path: &str) -> String {
     path[..end].to_owned()
 }
 
-fn text(parts: &Parts, header: &str) -> Option<String> {
+fn text(parts: &Parts, header: &HeaderName) -> Option<String> {
     parts.headers.get(header)?.to_str().ok().map(|v| v.chars().take(128).collect())
 }

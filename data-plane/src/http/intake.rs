@@ -50,7 +50,7 @@ pub(crate) fn model_request(
         }
     };
     let affinity = affinity(&parts.headers, policy).or(said.affinity);
-    let pin = match parts.headers.get(&PIN).filter(|_| policy.allow_pinning) {
+    let pin = match policy.allow_pinning.then(|| parts.headers.get(&PIN)).flatten() {
         Some(name) => match name.to_str() {
             Ok(name) => Some(Pin { channel: name.into(), switch: policy.pinned_switch }),
             Err(_) => return Err(ApiError::new(Code::InvalidRequest, "x-spareline-channel is not text")),
@@ -113,6 +113,7 @@ fn outgoing(
         path: format!("/v1/{path}"),
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
+        added: Vec::new(),
         body,
         model,
         stream,

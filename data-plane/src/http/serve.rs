@@ -15,7 +15,7 @@ use std::{
 
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::conn::auto,
 };
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     front::Front,
     io::{Connection, Guarded},
+    stopping::Ask,
 };
 use crate::{failover::Worker, state::Shared};
 
@@ -132,8 +133,16 @@ async fn work(
         .max_concurrent_streams(1000)
         .max_header_list_size(64 << 10);
     let http = Arc::new(http);
-    let graceful = GracefulShutdown::new();
     let upkeep = tokio::spawn(crate::failover::upkeep(worker.clone()));
+    let cutting = tokio::spawn({
+        let worker = worker.clone();
+        async move {
+            worker.shared.cutting().await;
+            worker.stopping.ask(Ask::Cut);
+        }
+    });
+    // Closed once the last connection has let go of its end.
+    let (alive, mut all_gone) = mpsc::channel::<()>(1);
     while let Some(socket) = arriving.recv().await {
         let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
             live.fetch_sub(1, Ordering::Relaxed);
@@ -142,23 +151,27 @@ async fn work(
         let connection = Connection::new(Duration::from_secs(60));
         let io = TokioIo::new(Guarded::new(socket, connection.clone(), config.first_byte_timeout));
         let front = Front::new(worker.clone(), connection);
-        let served = graceful.watch(http.serve_connection(io, front).into_owned());
+        let served = http.serve_connection(io, front).into_owned();
         let place = Place::take(live.clone(), worker.shared.clone());
+        let (worker, alive) = (worker.clone(), alive.clone());
         tokio::spawn(async move {
             // What goes wrong with a connection is the caller's business; requests log their own endings.
-            let _ = served.await;
-            drop(place);
+            let _ = worker.stopping.serve(served, |served| served.graceful_shutdown()).await;
+            drop((place, alive));
         });
     }
+    drop(alive);
+    worker.stopping.ask(Ask::Drain);
     let limit = config.drain_timeout + Duration::from_secs(3);
     let _ = tokio::time::timeout(limit, async {
         tokio::select! {
-            () = graceful.shutdown() => {}
+            _ = all_gone.recv() => {}
             () = worker.shared.gone.cancelled() => {}
         }
     })
     .await;
     upkeep.abort();
+    cutting.abort();
 }
 
 /// Counts a connection while it lives.

@@ -25,7 +25,7 @@ fn part11_a_hand_made_line_is_one_json_object() {
         .number("status", 200)
         .maybe("tokens", None)
         .ms("total_ms", Duration::from_micros(1234));
-    line.flag("stream", false).raw("attempts", "[{\"n\":1}]");
+    line.flag("stream", false).write("attempts", |json| json.push_str("[{\"n\":1}]"));
     logger.write(line);
     drop(guard);
     let bytes = out.0.lock().unwrap().clone();

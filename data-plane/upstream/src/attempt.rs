@@ -32,7 +32,7 @@ use crate::budget::Budget;
 use crate::clients::Line;
 use crate::judge::Facts;
 use crate::request::{self, Outgoing};
-use crate::source::Source;
+use crate::source::{Incoming, Source};
 use crate::transport::Fault;
 use timer::Timer;
 
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
     /// The head is there.
     async fn received(
         mut self,
-        response: http::Response<reqwest::Body>,
+        response: http::Response<Incoming>,
         usage_added: bool,
         permit: OwnedSemaphorePermit,
         mut timer: Timer,
@@ -211,22 +211,25 @@ impl<'a> Run<'a> {
         facts.headers = parts.headers;
         let kind = Kind::of(&self.facts.headers);
         if !parts.status.is_success() {
-            return Err(self.refused(parts.status, body, &mut timer).await);
+            return Err(Box::pin(self.refused(parts.status, body, &mut timer)).await);
         }
         if kind == Kind::EventStream && self.takes_events() {
             let Some(source) = Source::decoded(body, &mut Arc::make_mut(&mut self.facts).headers) else {
                 return Err(self.failed(self.facts.judge(Evidence::Stream(StreamFault::NotAStream))));
             };
-            return self.hold(parts.status, source, None, usage_added, permit, timer).await;
+            return Box::pin(self.hold(parts.status, source, None, usage_added, permit, timer)).await;
         }
         if kind == Kind::Opaque && !self.wants_json() {
-            return self.opaque(parts.status, body, permit, &mut timer).await;
+            return Box::pin(self.opaque(parts.status, body, permit, &mut timer)).await;
         }
         self.plain(parts.status, body, usage_added, permit, timer).await
     }
 
     /// A place among the channel's connections. That it takes too long is our own limit's doing: nobody is blamed.
     async fn permit(&self, timer: &mut Timer) -> Result<OwnedSemaphorePermit, Box<Failed>> {
+        if let Some(permit) = self.attempt.line.permit_now() {
+            return Ok(permit);
+        }
         let wait = tokio::time::timeout(self.attempt.limits.connect, self.attempt.line.permit());
         let limit = match timer.run(wait).await {
             Ok(Ok(Some(permit))) => return Ok(permit),

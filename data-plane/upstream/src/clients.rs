@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 use spareline_core::spec::ChannelSpec;
 use spareline_core::{ChannelId, Provider};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -53,18 +53,22 @@ pub struct Line {
     last: Mutex<Option<Last>>,
 }
 
-/// The URL of a call, in both forms.
-#[derive(Clone, Debug)]
+/// The URL of a call, in the forms that are needed.
+#[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: Url,
     pub(crate) uri: Uri,
+    /// Path and query alone.
+    pub(crate) origin: Uri,
+    /// The value of `host`.
+    pub(crate) host: HeaderValue,
 }
 
 #[derive(Debug)]
 struct Last {
     path: String,
     deployment: Option<String>,
-    place: Place,
+    place: Arc<Place>,
 }
 
 /// Limits on connections, shared by siblings: per channel the limit and its semaphore.
@@ -186,11 +190,19 @@ impl Line {
     }
 
     /// The URL of a call, as [`Base::join`] makes it. `None`: the path makes no URL below the base.
-    pub(crate) fn place(&self, path: &str, query: Option<&str>, deployment: Option<&str>) -> Option<Place> {
+    pub(crate) fn place(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        deployment: Option<&str>,
+    ) -> Option<Arc<Place>> {
         let make = || {
             let url = self.base.join(path, query, deployment)?;
-            let uri = url.as_str().parse().ok()?;
-            Some(Place { url, uri })
+            let uri: Uri = url.as_str().parse().ok()?;
+            let origin = Uri::from(uri.path_and_query()?.clone());
+            // Without the scheme's own port, which a URL does not keep.
+            let host = HeaderValue::from_str(uri.authority()?.as_str()).ok()?;
+            Some(Arc::new(Place { url, uri, origin, host }))
         };
         // A query is its caller's own, and may be long.
         if query.is_some() {
@@ -211,12 +223,14 @@ impl Line {
         &self.pool
     }
 
+    /// A place among the channel's connections, where there is one.
+    pub(crate) fn permit_now(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
     /// A place among the channel's connections; waits for one.
     pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => Some(permit),
-            Err(_) => self.permits.clone().acquire_owned().await.ok(),
-        }
+        self.permits.clone().acquire_owned().await.ok()
     }
 }
 

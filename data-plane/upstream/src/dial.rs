@@ -33,12 +33,6 @@ pub(crate) struct DialLayer;
 #[derive(Clone, Debug)]
 pub(crate) struct Dial<S>(S);
 
-impl<S> Dial<S> {
-    pub(crate) fn new(connector: S) -> Self {
-        Self(connector)
-    }
-}
-
 impl<S> Layer<S> for DialLayer {
     type Service = Dial<S>;
 

@@ -9,7 +9,7 @@ mod tests;
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use spareline_core::Endpoint;
 
 pub(crate) use build::{Built, build};
@@ -27,6 +27,8 @@ pub struct Outgoing {
     pub query: Option<String>,
     /// The caller's headers as they came; only those on the allowlist go up.
     pub headers: HeaderMap,
+    /// Headers of ours, in place of the caller's of the same name.
+    pub added: Vec<(HeaderName, HeaderValue)>,
     /// The whole body, decoded (never with a content encoding).
     pub body: Bytes,
     /// Where the model's value lies in the body.
@@ -53,6 +55,7 @@ impl Outgoing {
             path: path.into(),
             query: None,
             headers: HeaderMap::new(),
+            added: Vec::new(),
             body: Bytes::new(),
             model: None,
             stream: false,

@@ -9,16 +9,25 @@ use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder,
 use bytes::Bytes;
 use futures_util::Stream;
 use http::header::{self, HeaderMap};
-use http_body::{Body as _, SizeHint};
+use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
+
+use crate::direct::Reply;
 
 /// After the terminal event: how long, and how much, is still read so that the connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(250);
 const DRAIN_BYTES: usize = 64 * 1024;
 
+/// A body as it comes from one of the clients.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Full(reqwest::Body),
+    Direct(Reply),
+}
+
 pub(crate) enum Source {
-    Raw(reqwest::Body),
+    Raw(Incoming),
     Decoded(Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send + Sync>>),
 }
 
@@ -26,19 +35,47 @@ pub(crate) enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-struct Chunks(reqwest::Body);
+struct Chunks(Incoming);
+
+// === impl Incoming ===
+
+impl Body for Incoming {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Full(body) => Pin::new(body).poll_frame(cx).map_err(|_| Broken),
+            Self::Direct(body) => Pin::new(body).poll_frame(cx).map_err(|_| Broken),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(body) => body.is_end_stream(),
+            Self::Direct(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(body) => body.size_hint(),
+            Self::Direct(body) => body.size_hint(),
+        }
+    }
+}
 
 // === impl Source ===
 
 impl Source {
     /// As it came.
-    pub(crate) fn raw(body: reqwest::Body) -> Self {
+    pub(crate) fn raw(body: Incoming) -> Self {
         Self::Raw(body)
     }
 
     /// Decoded; `content-encoding` and `content-length` are taken out of the headers, since they no longer hold.
     /// `None`: an encoding that is not known.
-    pub(crate) fn decoded(body: reqwest::Body, headers: &mut HeaderMap) -> Option<Self> {
+    pub(crate) fn decoded(body: Incoming, headers: &mut HeaderMap) -> Option<Self> {
         let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Some(Self::Raw(body)) };
         let value = value.to_str().unwrap_or_default().trim().to_ascii_lowercase();
         let source = match value.as_str() {

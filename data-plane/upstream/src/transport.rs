@@ -5,6 +5,8 @@ use std::io;
 
 use spareline_core::classify::{Limit, Transport};
 
+use crate::direct;
+
 /// A fault before, or in the middle of, a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -19,7 +21,7 @@ pub(crate) enum Error {
     #[error("the request failed")]
     Full(#[from] reqwest::Error),
     #[error("the request failed")]
-    Direct(#[from] hyper_util::client::legacy::Error),
+    Direct(#[from] direct::Error),
 }
 
 impl Error {
@@ -42,7 +44,7 @@ impl Error {
     fn is_connect(&self) -> bool {
         match self {
             Self::Full(error) => error.is_connect(),
-            Self::Direct(error) => error.is_connect(),
+            Self::Direct(error) => matches!(error, direct::Error::Connect(_)),
         }
     }
 

@@ -15,6 +15,20 @@ pub(super) struct Outline {
     pub(super) error: bool,
     /// `choices` is null or empty.
     pub(super) no_choices: bool,
+    /// Where the token counts of an object are.
+    pub(super) counts: CountsAt,
+}
+
+/// Where a body has its token counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CountsAt {
+    /// Nobody looked, or they may be in several places.
+    #[default]
+    Unknown,
+    /// Nowhere.
+    Nowhere,
+    /// In the value of `usage`, from its first byte to behind its last, and nowhere else.
+    Usage(usize, usize),
 }
 
 /// Reads the members of the outermost object; linear, whatever they hold.
@@ -40,7 +54,13 @@ pub(super) fn outline(body: &[u8]) -> Outline {
     }
     let whole = !cursor.broken() && cursor.at_end();
     let error = seen.certain || ((seen.error || seen.failed) && !holds_content(body));
-    Outline { whole, object: first == Value::Object, error, no_choices: seen.no_choices }
+    let object = first == Value::Object;
+    let counts = match seen.usage {
+        _ if !object || seen.counts_elsewhere => CountsAt::Unknown,
+        Some((from, to)) => CountsAt::Usage(from, to),
+        None => CountsAt::Nowhere,
+    };
+    Outline { whole, object, error, no_choices: seen.no_choices, counts }
 }
 
 #[derive(Default)]
@@ -52,6 +72,10 @@ struct Seen {
     /// The type itself says so.
     certain: bool,
     no_choices: bool,
+    /// The last `usage`.
+    usage: Option<(usize, usize)>,
+    /// There is another key that may hold counts.
+    counts_elsewhere: bool,
 }
 
 fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
@@ -106,7 +130,18 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
             b"sid" => spark |= matches!(scalar(cursor), Value::Str(_)),
             // Only beside one of these does a message mean anything.
             b"msg" | b"message" | b"error_msg" => {
-                said |= matches!(scalar(cursor), Value::Str(raw) if !raw.is_empty());
+                let value = scalar(cursor);
+                said |= matches!(value, Value::Str(raw) if !raw.is_empty());
+                seen.counts_elsewhere |= value == Value::Object;
+            }
+            b"usage" => {
+                let from = cursor.at();
+                cursor.skip();
+                seen.usage = Some((from, cursor.at()));
+            }
+            b"usageMetadata" | b"x_groq" | b"response" | b"delta" => {
+                seen.counts_elsewhere = true;
+                cursor.skip();
             }
             b"choices" => {
                 let value = cursor.value();

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::shape::Shape;
 use super::tolerant::{Number, Tolerant};
+use crate::classify::CountsAt;
 
 /// Token counts as last seen in a stream or an answer: the last mention of each wins, nothing is added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,22 @@ impl Usage {
         }
         if let Some(shape) = Shape::of_counts(body) {
             usage.update(&shape);
+        }
+        usage
+    }
+
+    /// The counts of a whole plain JSON answer of which it is known where it has them.
+    pub fn of_answer_at(body: &[u8], counts: CountsAt) -> Self {
+        let mut usage = Self::default();
+        match counts {
+            CountsAt::Unknown => return Self::of_answer(body),
+            CountsAt::Nowhere => {}
+            CountsAt::Usage(from, to) => {
+                let found = body.get(from..to).map(serde_json::from_slice::<Tolerant<Counts>>);
+                if let Some(Ok(Tolerant(Some(counts)))) = found {
+                    usage.take(&counts);
+                }
+            }
         }
         usage
     }

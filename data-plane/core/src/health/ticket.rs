@@ -114,7 +114,12 @@ impl Ticket {
     fn each(&self, count: impl Fn(&Subject, &mut super::Cell)) {
         let mut state = self.health.lock();
         for subject in [self.mark.channel_subject(), self.mark.ability_subject()] {
-            let cell = state.cells.entry(subject.clone()).or_default();
+            let state = &mut *state;
+            // Mostly it is there, and a look costs less than an entry, which wants a subject of its own.
+            let cell = match state.cells.get_mut(&subject) {
+                Some(cell) => cell,
+                None => state.cells.entry(subject.clone()).or_default(),
+            };
             let done = cell.enter(&subject, &self.mark);
             count(&subject, cell);
             state.done.extend(done);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use spareline_core::classify::{self, Evidence, Input, Transport, Verdict};
+use spareline_core::classify::{self, CountsAt, Evidence, Input, Transport, Verdict};
 use spareline_core::commit::Usage;
 use spareline_core::sse;
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,14 +18,14 @@ use super::{Answer, Body, Failed, PLAIN_LIMIT, Rejected, Run};
 use crate::body::Relay;
 use crate::budget::Reservation;
 use crate::headers::to_caller;
-use crate::source::Source;
+use crate::source::{Incoming, Source};
 
 impl Run<'_> {
     /// JSON, or what should be.
     pub(super) async fn plain(
         mut self,
         status: StatusCode,
-        body: reqwest::Body,
+        body: Incoming,
         usage_added: bool,
         permit: OwnedSemaphorePermit,
         mut timer: Timer,
@@ -49,7 +49,7 @@ impl Run<'_> {
             if parts.is_empty() && self.facts.stream && sse::looks_like_events(&bytes) {
                 // An event stream under another name.
                 drop(reservation);
-                return self.hold(status, source, Some(bytes), usage_added, permit, timer).await;
+                return Box::pin(self.hold(status, source, Some(bytes), usage_added, permit, timer)).await;
             }
             length += bytes.len();
             parts.push(bytes);
@@ -72,15 +72,18 @@ impl Run<'_> {
         body: Bytes,
         reservation: Reservation,
     ) -> Result<Answer, Box<Failed>> {
-        if let Some(failed) = self.no_answer(status, &body) {
-            return Err(failed);
-        }
-        let usage = Usage::of_answer(&body);
+        let counts = self.judged(status, &body)?;
+        let usage = Usage::of_answer_at(&body, counts);
         Ok(self.answer(status, body, usage, reservation))
     }
 
     /// What is wrong with a whole answer.
     pub(super) fn no_answer(&self, status: StatusCode, body: &Bytes) -> Option<Box<Failed>> {
+        self.judged(status, body).err()
+    }
+
+    /// Where an answer has its counts, if it is one.
+    fn judged(&self, status: StatusCode, body: &Bytes) -> Result<CountsAt, Box<Failed>> {
         let evidence = Evidence::Response { status: status.as_u16(), headers: &self.facts.headers, body };
         let input = Input {
             provider: self.facts.provider,
@@ -89,8 +92,8 @@ impl Run<'_> {
             stream: self.insists_on_stream(),
             evidence,
         };
-        let verdict = classify::check_success(&input, self.attempt.rules, self.attempt.now).err()?;
-        Some(self.rejected(verdict, status, body.clone()))
+        classify::check_success(&input, self.attempt.rules, self.attempt.now)
+            .map_err(|verdict| self.rejected(verdict, status, body.clone()))
     }
 
     fn rejected(&self, verdict: Box<Verdict>, status: StatusCode, body: Bytes) -> Box<Failed> {
@@ -120,7 +123,7 @@ impl Run<'_> {
     pub(super) async fn opaque(
         self,
         status: StatusCode,
-        body: reqwest::Body,
+        body: Incoming,
         permit: OwnedSemaphorePermit,
         timer: &mut Timer,
     ) -> Result<Answer, Box<Failed>> {

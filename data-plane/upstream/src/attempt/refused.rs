@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::timer::Timer;
 use super::{Failed, Rejected, Run};
 use crate::headers::to_caller;
-use crate::source::Source;
+use crate::source::{Incoming, Source};
 
 /// Most bytes of a refusal that are read, and passed on where it is the request's own fault.
 const REFUSED_LIMIT: usize = 1024 * 1024;
@@ -22,7 +22,7 @@ impl Run<'_> {
     pub(super) async fn refused(
         &mut self,
         status: StatusCode,
-        body: reqwest::Body,
+        body: Incoming,
         timer: &mut Timer,
     ) -> Box<Failed> {
         let body = match Source::decoded(body, &mut Arc::make_mut(&mut self.facts).headers) {

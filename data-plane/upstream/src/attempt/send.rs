@@ -8,20 +8,20 @@ use spareline_core::classify::Transport;
 use tokio::time::Instant;
 
 use super::Attempt;
-use crate::dial;
 use crate::request::{self, Built, Outgoing};
+use crate::source::Incoming;
 use crate::transport::Fault;
 
 /// A dead connection shows at once. Later it is an upstream that gave up, which may have worked on the request.
 const STALE_WITHIN: Duration = Duration::from_secs(1);
 
-pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response<reqwest::Body>, Fault> {
+pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response<Incoming>, Fault> {
     let pool = attempt.line.pool();
     let plain = built.place.url.scheme() == "http";
     let client =
         |fresh| pool.client(attempt.limits.connect, plain, fresh).map_err(|_| Fault::Wire(Transport::Tls));
     let sent = Instant::now();
-    let (result, dialed) = dial::watch(client(is_dear(attempt.request))?.execute(built)).await;
+    let (result, dialed) = client(is_dear(attempt.request))?.execute(built).await;
     let error = match result {
         Ok(response) => return Ok(response),
         Err(error) => error,
@@ -34,7 +34,8 @@ pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response
     let Ok(again) = request::build(line, request, secret, upstream_model, request_usage) else {
         return Err(error.fault());
     };
-    client(true)?.execute(again).await.map_err(|error| error.fault())
+    let client = client(true)?;
+    Box::pin(client.execute(again)).await.0.map_err(|error| error.fault())
 }
 
 /// What must not be done twice gets a connection of its own: of a pooled one that died nobody can tell whether it took the

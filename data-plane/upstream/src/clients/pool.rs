@@ -7,9 +7,10 @@ use std::time::Duration;
 use reqwest::{Certificate, Client, ClientBuilder, Proxy};
 
 use super::{ClientsConfig, LineError};
-use crate::dial::DialLayer;
-use crate::direct::{self, Direct};
+use crate::dial::{self, DialLayer};
+use crate::direct::Direct;
 use crate::request::Built;
+use crate::source::Incoming;
 use crate::target::Network;
 use crate::transport;
 
@@ -60,7 +61,7 @@ impl Pool {
         }
         let client = if key.direct {
             let max_idle = if fresh { 0 } else { self.max_idle };
-            HttpClient::Direct(Arc::new(direct::client(connect, self.idle, max_idle)))
+            HttpClient::Direct(Arc::new(Direct::new(connect, self.idle, max_idle)))
         } else {
             HttpClient::Full(self.build(key)?)
         };
@@ -128,14 +129,23 @@ pub(crate) enum HttpClient {
 }
 
 impl HttpClient {
-    /// Sends one request; the head of its answer.
+    /// Sends one request; the head of its answer, and whether a connection was made for it.
     pub(crate) async fn execute(
         &self,
         built: Built,
-    ) -> Result<http::Response<reqwest::Body>, transport::Error> {
+    ) -> (Result<http::Response<Incoming>, transport::Error>, bool) {
         match self {
-            Self::Full(client) => Ok(client.execute(built.into()).await?.into()),
-            Self::Direct(client) => Ok(client.request(built.into()).await?.map(reqwest::Body::wrap)),
+            Self::Full(client) => {
+                // Big, and not what most requests need: it is not to be part of every future.
+                let (result, dialed) = Box::pin(dial::watch(client.execute(built.into()))).await;
+                let result = result.map(|r| http::Response::from(r).map(Incoming::Full)).map_err(Into::into);
+                (result, dialed)
+            }
+            Self::Direct(client) => {
+                let place = built.place.clone();
+                let (result, dialed) = client.request(&place.uri, built.into()).await;
+                (result.map(|r| r.map(Incoming::Direct)).map_err(Into::into), dialed)
+            }
         }
     }
 }

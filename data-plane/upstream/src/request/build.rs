@@ -1,5 +1,7 @@
 //! One request from its parts.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -26,7 +28,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) method: Method,
-    pub(crate) place: Place,
+    pub(crate) place: Arc<Place>,
     pub(crate) headers: HeaderMap,
     /// `None`: not even an empty one.
     pub(crate) body: Option<Bytes>,
@@ -35,7 +37,7 @@ pub(crate) struct Built {
 
 impl From<Built> for Request {
     fn from(built: Built) -> Self {
-        let mut request = Self::new(built.method, built.place.url);
+        let mut request = Self::new(built.method, built.place.url.clone());
         *request.headers_mut() = built.headers;
         *request.body_mut() = built.body.map(Into::into);
         request
@@ -46,10 +48,12 @@ impl From<Built> for http::Request<Full<Bytes>> {
     fn from(built: Built) -> Self {
         let mut request = Self::new(Full::new(built.body.unwrap_or_default()));
         *request.method_mut() = built.method;
-        *request.uri_mut() = built.place.uri;
+        *request.uri_mut() = built.place.origin.clone();
         *request.headers_mut() = built.headers;
         // As the client library does.
-        request.headers_mut().entry(header::ACCEPT).or_insert(ANY);
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, built.place.host.clone());
+        headers.entry(header::ACCEPT).or_insert(ANY);
         request
     }
 }
@@ -85,6 +89,9 @@ fn build_headers(line: &Line, outgoing: &Outgoing, secret: Option<&str>) -> Resu
     let target = line.target();
     let mut headers = HeaderMap::with_capacity(16);
     headers::to_upstream(&outgoing.headers, &mut headers);
+    for (name, value) in &outgoing.added {
+        headers.insert(name, value.clone());
+    }
     if matches!(outgoing.model, Some(ModelSpan::Json(_)))
         && !headers.get(header::CONTENT_TYPE).is_some_and(is_json)
     {

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::attempt::timer::Timer;
 use crate::attempt::{Answer, CommitMode, Ending, Failed, Run};
+use crate::source::Incoming;
 use crate::testing::{CHAT, CHAT_STREAM, DONE, ROLE, STOP, Setup, delta, finish};
 
 /// Pieces, each after its pause; then an end, or silence for ever.
@@ -30,7 +31,7 @@ pub(super) async fn judge<P: Into<Bytes> + Send + 'static>(
     });
     let response = http::Response::builder()
         .header("content-type", kind)
-        .body(reqwest::Body::wrap_stream(stream))
+        .body(Incoming::Full(reqwest::Body::wrap_stream(stream)))
         .unwrap();
     let line = setup.line();
     let started = Instant::now();
