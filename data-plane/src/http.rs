@@ -11,6 +11,7 @@ mod models;
 pub mod routes;
 pub mod serve;
 mod stopping;
+mod through;
 mod trace;
 mod watched;
 

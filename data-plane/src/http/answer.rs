@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use spareline_upstream::attempt::BodyError;
 
-use super::watched::Watched;
+use super::{through::Through, watched::Watched};
 
 /// The attempts, in order.
 pub(crate) const ATTEMPTS: HeaderName = HeaderName::from_static("x-spareline-attempts");
@@ -24,7 +24,9 @@ pub enum FrontBody {
     Full(Option<Bytes>),
     /// As it comes.
     Upstream(Box<spareline_upstream::Body>),
-    /// The same, over HTTP/2.
+    /// A stream, beside hyper.
+    Through(Box<Through<spareline_upstream::Body>>),
+    /// As it comes, over HTTP/2.
     Watched(Watched<spareline_upstream::Body>),
 }
 
@@ -45,6 +47,7 @@ impl Body for FrontBody {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Upstream(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Through(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Watched(body) => Pin::new(body).poll_frame(cx),
         }
     }
@@ -53,6 +56,7 @@ impl Body for FrontBody {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Upstream(body) => body.is_end_stream(),
+            Self::Through(body) => body.is_end_stream(),
             Self::Watched(body) => body.is_end_stream(),
         }
     }
@@ -61,6 +65,7 @@ impl Body for FrontBody {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Upstream(body) => body.size_hint(),
+            Self::Through(body) => body.size_hint(),
             Self::Watched(body) => body.size_hint(),
         }
     }

@@ -24,6 +24,7 @@ use super::{
     io::Connection,
     models,
     routes::{self, Route},
+    through::Through,
     trace,
     watched::Watched,
 };
@@ -62,6 +63,8 @@ impl hyper::service::Service<Request<Incoming>> for Front {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let front = self.clone();
+        let chunks = request.version() == http::Version::HTTP_11 && request.method() == http::Method::POST;
+        front.connection.begin(chunks);
         Box::pin(async move { Ok(front.answer(request).await) })
     }
 }
@@ -277,8 +280,13 @@ impl Front {
                     record,
                     taker.clone(),
                 );
+                let through = answer.stream
+                    && self.connection.takes_chunks()
+                    && !response.headers().contains_key(header::CONTENT_LENGTH);
                 *response.body_mut() = if http2 {
                     FrontBody::Watched(Watched::new(body, taker))
+                } else if through {
+                    FrontBody::Through(Box::new(Through::new(body, taker)))
                 } else {
                     FrontBody::Upstream(Box::new(body))
                 };
