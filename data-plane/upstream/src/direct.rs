@@ -5,8 +5,11 @@
 //!
 //! What goes over the wire is the same either way.
 
+mod chunks;
+mod lent;
 mod reply;
 mod spot;
+mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -23,10 +26,12 @@ use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use tower_service::Service;
 
 pub(crate) use reply::Reply;
 use spot::{Spot, Wire};
+use tap::Tap;
 
 /// As the client library sets it on its connections.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -104,8 +109,10 @@ impl Direct {
         let mut connector = self.connector.clone();
         std::future::poll_fn(|cx| connector.poll_ready(cx)).await.map_err(Error::Connect)?;
         let io = connector.call(uri.clone()).await.map_err(Error::Connect)?;
-        let (sender, driver) = http1::handshake(io).await?;
-        Ok(Wire::new(sender, driver))
+        let tap = Tap::new(io.into_inner());
+        let loan = tap.loan();
+        let (sender, driver) = http1::handshake(TokioIo::new(tap)).await?;
+        Ok(Wire::new(sender, driver, loan))
     }
 }
 

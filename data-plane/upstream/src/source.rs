@@ -139,6 +139,11 @@ impl Source {
     /// Reads what little may follow a terminal event, so that the connection goes back to its pool; a body that does not
     /// end soon is closed.
     pub(crate) fn drain(mut self) {
+        if let Self::Raw(Incoming::Direct(body)) = &mut self
+            && body.ends_here()
+        {
+            return;
+        }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let rest = async move {
             let mut left = DRAIN_BYTES;

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use tokio::task::coop::unconstrained;
 
 use super::Error;
+use super::lent::Lent;
 use super::spot::{Spot, Wire};
 
 /// Sends a request and waits for the head of its answer. Dropping the future closes the connection.
@@ -40,7 +41,7 @@ pub(super) async fn exchange(
         .await?
     };
     let (parts, incoming) = head.into_parts();
-    Ok(Response::from_parts(parts, Reply { incoming, wire: Some(wire), home }))
+    Ok(Response::from_parts(parts, Reply { incoming, lent: Lent::begin(&wire.loan), wire: Some(wire), home }))
 }
 
 fn gone() -> io::Error {
@@ -50,6 +51,8 @@ fn gone() -> io::Error {
 /// The body of an answer. Read to its end, it gives the connection back; dropped before that, it closes it.
 pub(crate) struct Reply {
     incoming: Incoming,
+    /// Reads in place of the driver, which has seen the head alone.
+    lent: Option<Lent>,
     /// `None`: given back, or broken.
     wire: Option<Wire>,
     home: Arc<Spot>,
@@ -61,6 +64,15 @@ impl Reply {
         let incoming = &mut self.incoming;
         let next = pin!(unconstrained(poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx))));
         next.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Whether nothing is to come, as far as is known without waiting; then the connection is given back.
+    pub(crate) fn ends_here(&mut self) -> bool {
+        if self.lent.as_mut().is_some_and(Lent::ends_here) {
+            let end = Pin::new(&mut *self).poll_frame(&mut Context::from_waker(Waker::noop()));
+            return matches!(end, Poll::Ready(None));
+        }
+        false
     }
 
     /// All was read.
@@ -81,6 +93,17 @@ impl Body for Reply {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(lent) = &mut self.lent {
+            match ready!(lent.poll_next(cx)) {
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Some(Err(_)) => {
+                    (self.lent, self.wire) = (None, None);
+                    return Poll::Ready(Some(Err(gone().into())));
+                }
+                // The driver has the end before it now.
+                None => self.lent = None,
+            }
+        }
         let mut next = self.arrived();
         if next.is_pending()
             && let Some(wire) = &mut self.wire

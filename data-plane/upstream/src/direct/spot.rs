@@ -13,8 +13,9 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use super::tap::{Loan, Tap};
 
 /// How often what lies here is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -22,7 +23,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A connection: the end that takes requests, and the one that does the work whenever it is polled.
 pub(super) struct Wire {
     pub(super) sender: SendRequest<Full<Bytes>>,
-    driver: Pin<Box<Connection<TokioIo<TcpStream>, Full<Bytes>>>>,
+    driver: Pin<Box<Connection<TokioIo<Tap>, Full<Bytes>>>>,
+    /// The driver's socket.
+    pub(super) loan: Loan,
     /// The driver is done, and must not be polled again.
     over: bool,
 }
@@ -30,9 +33,10 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(
         sender: SendRequest<Full<Bytes>>,
-        driver: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+        driver: Connection<TokioIo<Tap>, Full<Bytes>>,
+        loan: Loan,
     ) -> Self {
-        Self { sender, driver: Box::pin(driver), over: false }
+        Self { sender, driver: Box::pin(driver), loan, over: false }
     }
 
     /// Reads and writes what can be; answers whether there will be more to do.
