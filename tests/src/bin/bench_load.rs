@@ -47,13 +47,15 @@ struct Arguments {
     /// No more requests than this.
     #[arg(long, default_value_t = u64::MAX)]
     requests: u64,
-    /// How long the connections stay open, idle, after the last request.
+    /// How long all connections stay open, idle, after the last request.
     #[arg(long, default_value_t = 0.0)]
     linger: f64,
     /// Requests per second over all connections; not given: as fast as they go.
     #[arg(long)]
     rate: Option<f64>,
 }
+
+type Connection = http1::SendRequest<Full<Bytes>>;
 
 /// What one connection has seen; times in microseconds.
 #[derive(Debug, Default)]
@@ -97,15 +99,21 @@ async fn main() -> Result<()> {
     let load = Arc::new(Load { arguments, address, request, started: Instant::now(), next });
     let workers: Vec<_> = (0..connections).map(|_| tokio::spawn(work(load.clone()))).collect();
     let mut all = Seen::default();
+    let mut open = Vec::new();
     for worker in workers {
-        all.add(worker.await?);
+        let (seen, connection) = worker.await?;
+        all.add(seen);
+        open.extend(connection);
     }
-    let report = all.report(load.started.elapsed());
+    let took = load.started.elapsed();
+    tokio::time::sleep(Duration::from_secs_f64(load.arguments.linger.clamp(0.0, 60.0))).await;
+    drop(open);
+    let report = all.report(took);
     writeln!(std::io::stdout(), "{report}")?;
     Ok(())
 }
 
-async fn work(load: Arc<Load>) -> Seen {
+async fn work(load: Arc<Load>) -> (Seen, Option<Connection>) {
     let mut seen = Seen::default();
     let mut connection = None;
     let end = load.started + Duration::from_secs_f64(load.arguments.seconds);
@@ -116,8 +124,7 @@ async fn work(load: Arc<Load>) -> Seen {
             None => Instant::now(),
         };
         if number >= load.arguments.requests || due >= end {
-            tokio::time::sleep(Duration::from_secs_f64(load.arguments.linger.clamp(0.0, 60.0))).await;
-            return seen;
+            return (seen, connection);
         }
         sleep_until(due).await;
         let result = timeout(Duration::from_secs(60), one(&load, &mut connection, due, &mut seen)).await;
@@ -130,7 +137,7 @@ async fn work(load: Arc<Load>) -> Seen {
 
 async fn one(
     load: &Load,
-    connection: &mut Option<http1::SendRequest<Full<Bytes>>>,
+    connection: &mut Option<Connection>,
     due: Instant,
     seen: &mut Seen,
 ) -> Result<(), &'static str> {
