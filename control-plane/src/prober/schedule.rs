@@ -70,13 +70,14 @@ async fn round(
     slots: &Slots,
     running: &mut JoinSet<()>,
 ) -> Result<Duration, StoreError> {
-    let kinds: [(_, fn(u32) -> Claim); 2] = [(&slots.asked, Claim::Asked), (&slots.due, Claim::Due)];
-    for (slots, claim) in kinds {
-        let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-        if free == 0 {
+    let free = |slots: &Semaphore| u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
+    let asked = (&slots.asked, Claim::Asked(free(&slots.asked)));
+    let due = (&slots.due, Claim::Due(free(&slots.due)));
+    for (slots, claim) in [asked, due] {
+        if slots.available_permits() == 0 {
             continue;
         }
-        let claimed = prober.store.claim_probes(&claim(free), false).await?;
+        let claimed = prober.store.claim_probes(&claim, false).await?;
         if claimed.is_empty() {
             continue;
         }
