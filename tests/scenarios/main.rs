@@ -2,6 +2,8 @@
 //!
 //! One module per numbered part of the product's description; the others are named by what they are about.
 
+#![allow(clippy::print_stdout, reason = "a long scenario says what it does, and from which seed")]
+
 mod abuses;
 mod bad_input;
 mod chaos;

@@ -157,7 +157,6 @@ async fn replicas_do_probes_reports_and_rollout_steps_once() -> Result<()> {
     let changed = spareline_proto::admin::v1::Change {
         kind: Some(change::Kind::Upsert(upsert)),
         update_mask: Some(prost_types::FieldMask { paths: vec!["priority".to_owned()] }),
-        ..Default::default()
     };
     let stage = |percent| Stage {
         percent,

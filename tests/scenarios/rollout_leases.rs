@@ -113,7 +113,7 @@ impl Duel {
         Ok(sqlx::query_scalar(sql).bind(kind).bind(id).fetch_one(&mut self.database).await?)
     }
 
-    async fn refused(&self) -> usize {
+    fn refused(&self) -> usize {
         let refused = |l: &spareline_tests::process::LogLine| {
             l.is("rollout_not_moved") && l.str("reason").contains("the lease")
         };
@@ -192,8 +192,8 @@ async fn all_moves(blow: Blow) -> Result<()> {
         Blow::Stop => {
             duel.stack.control.process.signal("CONT").await?;
             let start = Instant::now();
-            while duel.refused().await < 7 {
-                ensure!(start.elapsed() < LONG, "{} of 7 moves were refused", duel.refused().await);
+            while duel.refused() < 7 {
+                ensure!(start.elapsed() < LONG, "{} of 7 moves were refused", duel.refused());
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -152,7 +152,7 @@ mod tests {
                 assert_eq!(read(text, cut), Err(Next::Bad), "{:?}", String::from_utf8_lossy(text));
             }
         }
-        let long = [b"5;".repeat(1), b"x".repeat(LONGEST), b"\r\n".to_vec()].concat();
+        let long = [b"5;".to_vec(), b"x".repeat(LONGEST), b"\r\n".to_vec()].concat();
         assert_eq!(read(&long[..LONGEST], 1), Err(Next::Bad));
         let trailers = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(LONGEST), b"\r\n".to_vec()].concat();
         assert_eq!(read(&trailers, 1), Err(Next::Bad));
