@@ -104,7 +104,7 @@ async fn a_history_whose_numbers_were_taken_by_others_is_not_followed_until_it_i
     let mut conn = PgConnection::connect_with(&registry.database.options).await.unwrap();
     let other = format!("UPDATE events SET created_at = created_at - interval '1 s' WHERE revision = {held}");
     conn.execute(AssertSqlSafe(other)).await.unwrap();
-    registry.channel("second", "http://127.0.0.1:9/v1", &["m"], &["sk-test-2"]).await;
+    registry.enable(&subject).await;
     while registry.worlds.metrics().history_lost.get() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -112,7 +112,7 @@ async fn a_history_whose_numbers_were_taken_by_others_is_not_followed_until_it_i
 
     let old = format!("UPDATE events SET created_at = created_at + interval '1 s' WHERE revision = {held}");
     conn.execute(AssertSqlSafe(old)).await.unwrap();
-    let newest = registry.channel("third", "http://127.0.0.1:9/v1", &["m"], &["sk-test-3"]).await;
+    let newest = registry.channel("second", "http://127.0.0.1:9/v1", &["m"], &["sk-test-2"]).await;
     registry.reached(newest.spec_revision).await;
     assert_eq!(registry.worlds.metrics().history_lost.get(), 0);
 }
