@@ -74,7 +74,9 @@ impl Duel {
         meanwhile: impl AsyncFnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
         let (lock, waiting) = match amid {
-            Amid::Deciding => ("LOCK TABLE proxies IN ACCESS EXCLUSIVE MODE", "SELECT * FROM proxies%"),
+            Amid::Deciding => {
+                ("LOCK TABLE proxies IN ACCESS EXCLUSIVE MODE", "SELECT%FROM proxies ORDER BY%")
+            }
             Amid::Writing => ("SELECT 1 FROM rollouts FOR SHARE", "UPDATE rollouts%"),
         };
         let mut blocker = PgConnection::connect_with(&self.stack.database()?.options).await?;

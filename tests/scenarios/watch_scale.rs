@@ -207,6 +207,7 @@ async fn watch_scale_a_proxy_does_not_believe_an_empty_database() -> Result<()> 
     assert!(proxy.ready().await?);
 
     // Once somebody writes there, it is a registry like any other.
+    let mark = proxy.process.mark();
     stack.create(stack.channel("new", "new-model"), &["sk-2"]).await?;
     let taken = |l: &LogLine| l.is("registry_applied") && *l.field("channels") == 1;
     proxy.process.wait_for_log_after(mark, Duration::from_secs(60), taken).await?;
