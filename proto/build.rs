@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .build_client(services)
         .build_server(services)
+        .codec_path("crate::codec::SmallProst")
         .emit_rerun_if_changed(false)
         .include_file("protos.rs")
         .btree_map(".")

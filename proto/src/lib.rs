@@ -3,6 +3,9 @@
 //! Every message with a `debug_redact` field has a `Debug` that leaves that field out.
 #![allow(missing_docs, clippy::pedantic, clippy::large_enum_variant)]
 
+#[cfg(feature = "services")]
+pub mod codec;
+
 include!(concat!(env!("OUT_DIR"), "/protos.rs"));
 include!(concat!(env!("OUT_DIR"), "/debug.rs"));
 
