@@ -7,6 +7,7 @@ mod codes;
 mod fields;
 mod messages;
 mod places;
+mod python;
 mod relays;
 
 use std::borrow::Cow;
@@ -22,6 +23,9 @@ const MESSAGE: usize = 4096;
 
 /// Answers are wrapped in one another's messages this deep.
 const MOST_WRAPPED: u8 = 2;
+
+/// What relays say around what they quote is taken off this often.
+const MOST_QUOTED: usize = 3;
 
 /// What a body looks like, whatever its content type says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +95,10 @@ impl Facts {
         };
         match facts.shape {
             Shape::Json => facts.json(&mut Cursor::new(body), MOST_WRAPPED),
-            Shape::Text => facts.message(0, String::from_utf8_lossy(body)),
+            Shape::Text => {
+                let body = body.get(..MESSAGE).unwrap_or(body);
+                facts.said(String::from_utf8_lossy(body).into_owned(), MOST_WRAPPED);
+            }
             Shape::Empty | Shape::Html => {}
         }
         facts.relayed |= relays::says_so(&facts);
@@ -123,20 +130,29 @@ impl Facts {
             _ => {}
         }
         for text in found.sorted() {
-            if self.unwrapped(&text, wrapped, false) {
-                continue;
-            }
-            // A message that is a code.
-            if is_code(&text) {
-                self.word(&text);
-            }
-            let inner = relays::quoted(&text);
-            self.relayed |= inner.is_some();
-            let inner = inner.filter(|inner| !self.unwrapped(inner, wrapped, true)).map(str::to_owned);
-            self.message(self.messages.len(), Cow::Owned(text));
-            if let Some(inner) = inner {
-                self.message(self.messages.len(), Cow::Owned(inner));
-            }
+            self.said(text, wrapped);
+        }
+    }
+
+    /// One message: a whole answer inside of it counts for more than what a relay says around that.
+    fn said(&mut self, text: String, wrapped: u8) {
+        if self.unwrapped(&text, wrapped, false) {
+            return;
+        }
+        // A message that is a code.
+        if is_code(&text) {
+            self.word(&text);
+        }
+        let mut inner = None;
+        for _ in 0..MOST_QUOTED {
+            let Some(quote) = relays::quoted(inner.unwrap_or(&text)) else { break };
+            self.relayed |= quote.foreign;
+            inner = Some(quote.text);
+        }
+        let inner = inner.filter(|inner| !self.unwrapped(inner, wrapped, true)).map(str::to_owned);
+        self.message(self.messages.len(), Cow::Owned(text));
+        if let Some(inner) = inner {
+            self.message(self.messages.len(), Cow::Owned(inner));
         }
     }
 
@@ -147,6 +163,9 @@ impl Facts {
         if wrapped == 0 || !text.starts_with(['{', '[']) {
             return false;
         }
+        if let Some(json) = python::to_json(text) {
+            return self.take(&json, wrapped - 1, true);
+        }
         let mut probe = Cursor::new(text.as_bytes());
         probe.skip();
         let whole = !probe.broken() && probe.at_end();
@@ -155,8 +174,13 @@ impl Facts {
         if !(whole || marked || followed) {
             return false;
         }
+        self.take(text, wrapped - 1, marked)
+    }
+
+    /// Takes over what an answer inside a message says; `foreign`: to whoever put it there.
+    fn take(&mut self, text: &str, wrapped: u8, foreign: bool) -> bool {
         let mut inner = Self::default();
-        inner.json(&mut Cursor::new(text.as_bytes()), wrapped - 1);
+        inner.json(&mut Cursor::new(text.as_bytes()), wrapped);
         if inner.codes.is_empty() && inner.messages.is_empty() {
             return false;
         }
@@ -165,7 +189,7 @@ impl Facts {
         self.status = self.status.or(inner.status);
         self.wait = self.wait.or(inner.wait);
         self.until = self.until.or(inner.until);
-        self.relayed |= marked || inner.relayed;
+        self.relayed |= foreign || inner.relayed;
         self.per_day |= inner.per_day;
         self.per_model |= inner.per_model;
         self.quota_zero |= inner.quota_zero;

@@ -28,21 +28,47 @@ const AFTER: &[&str] = &[
     "Error: ",
 ];
 
+/// What a relay quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quote<'a> {
+    pub(super) text: &'a str,
+    /// It was said to the relay: keys and accounts in it are the relay's.
+    pub(super) foreign: bool,
+}
+
 /// What a relay quotes: the text behind `litellm.BadRequestError: OpenAIException - `, `[nvidia/m] [429]: `,
-/// `Error from provider (X): `, `Upstream error from X: ` or a vendor's `openrouter error: `. `None` where nothing is quoted.
-pub(super) fn quoted(text: &str) -> Option<&str> {
+/// `Error code: 429 - `, `400: `, `Error from provider (X): `, `Upstream error from X: ` or a vendor's `openrouter error: `.
+/// `None` where nothing is quoted.
+pub(super) fn quoted(text: &str) -> Option<Quote<'_>> {
+    let foreign = |text| Some(Quote { text: bytes(text), foreign: true });
     if let Some(rest) = text.strip_prefix("litellm.") {
         let start = rest.get(..rest.floor_char_boundary(160)).unwrap_or(rest);
         let behind = ["Exception - ", ": "].iter().find_map(|mark| Some(start.find(mark)? + mark.len()))?;
-        return rest.get(behind..).map(bytes);
+        return foreign(rest.get(behind..)?);
     }
     for start in ["Error from provider", "Upstream error from "] {
         if let Some(rest) = text.strip_prefix(start) {
             let name = rest.get(..rest.floor_char_boundary(80)).unwrap_or(rest);
-            return rest.get(name.find(": ")? + 2..).map(bytes);
+            return foreign(rest.get(name.find(": ")? + 2..)?);
         }
     }
-    bracketed(text).or_else(|| named(text))
+    bracketed(text).or_else(|| named(text)).and_then(foreign).or_else(|| numbered(text))
+}
+
+/// `Error code: 429 - ...`, `[400]: ...`, `HTTP 403: ...`, `400: ...`, `429 ...`, as clients print what they were answered. A
+/// number and three words may as well be a server's own status line.
+fn numbered(text: &str) -> Option<Quote<'_>> {
+    const BEFORE: &[&str] =
+        &["Error code: ", "API Error: ", "API error: ", "HTTP error ", "HTTP ", "status code ", "["];
+    let rest = BEFORE.iter().find_map(|before| text.strip_prefix(before)).unwrap_or(text);
+    let (status, rest) = rest.split_at_checked(3)?;
+    if !status.starts_with(['4', '5']) || !status.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let rest = ["]: ", " - ", ": ", " "].iter().find_map(|after| rest.strip_prefix(after))?;
+    let text = bytes(rest.trim_start());
+    let foreign = text.starts_with(['{', '[']) || text.split_ascii_whitespace().nth(3).is_some();
+    Some(Quote { text, foreign })
 }
 
 /// `openrouter error: ...`, by the name of a vendor.

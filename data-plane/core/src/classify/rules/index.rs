@@ -99,7 +99,11 @@ impl Index {
             if code.place == Place::Word {
                 claims.word(code, at);
             } else if let Some(entries) = self.numbers.get(&(code.place, code.text.as_str())) {
-                entries.iter().for_each(|entry| claims.claim(*entry, Some(at)));
+                for entry in entries {
+                    if !claims.misplaced(entry.0, facts) {
+                        claims.claim(*entry, Some(at));
+                    }
+                }
             }
         }
         if facts.shape != Shape::Html {
@@ -176,6 +180,19 @@ impl Claims<'_> {
         } else {
             self.found.push(Hit { rule, entry, code });
         }
+    }
+
+    /// A vendor's number that condemns, where the vendor is not known and a type beside it blames the request: it is
+    /// somebody else's number.
+    fn misplaced(&self, rule: usize, facts: &Facts) -> bool {
+        let guessed = self.vendor.is_none() && matches!(self.status, 0 | 400 | 422);
+        guessed
+            && self
+                .index
+                .rules
+                .get(rule)
+                .is_some_and(|rule| !rule.vendors.is_empty() && rule.class == Class::Disable)
+            && facts.has_word("invalidrequesterror")
     }
 
     fn word(&mut self, code: &Code, at: usize) {

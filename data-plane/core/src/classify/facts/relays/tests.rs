@@ -17,11 +17,27 @@ fn what_is_quoted_lies_behind_the_relays_own_words() {
         ("together-ai error: Unable to access", "Unable to access"),
         ("[nvidia/z-ai/glm4.7] [502]: fetch failed", "fetch failed"),
         ("[ollama/qwen3.6:27b] Provider error (reset after 30s)", "Provider error (reset after 30s)"),
+        ("Error code: 401 - {'error': 'no'}", "{'error': 'no'}"),
+        ("[400]: {\"message\":\"no\"}", "{\"message\":\"no\"}"),
+        ("400: {'error': 'no'}", "{'error': 'no'}"),
+        (
+            "429 litellm.RateLimitError: AzureException - slow down",
+            "litellm.RateLimitError: AzureException - slow down",
+        ),
+        ("401 Incorrect API key provided: sk-x", "Incorrect API key provided: sk-x"),
     ] {
-        assert_eq!(quoted(text), Some(inner), "{text}");
+        assert_eq!(quoted(text), Some(Quote { text: inner, foreign: true }), "{text}");
+    }
+    for (text, inner) in [("401 Unauthorized", "Unauthorized"), ("401: Invalid API key", "Invalid API key")] {
+        assert_eq!(quoted(text), Some(Quote { text: inner, foreign: false }), "{text}");
     }
     for text in [
         "",
+        "200 OK",
+        "4290 tokens",
+        "429",
+        "[429] too many",
+        "401.1 no",
         "litellm.",
         "[a/b] is too short - 'messages'",
         "['a/b'] [429]: x",
