@@ -5,6 +5,7 @@
 //! rate), words of unknown codes, status. Within one body an earlier rule beats a later one wherever it stands in the
 //! text.
 
+mod chinese;
 mod codes;
 mod endpoints;
 mod index;
@@ -46,7 +47,7 @@ pub(super) enum Find {
     /// The start of the error's own message: `*` is one word or quoted name, `…` up to 80 bytes; a `$` at the end
     /// means that nothing may follow. ASCII case does not matter.
     Start(&'static [&'static str]),
-    /// Words of a code nobody listed: one of each set.
+    /// Words of a code nobody listed: one of each set, and none of a set that begins with `!`.
     Words(&'static [&'static [&'static str]]),
     /// Whatever the function sees.
     If(Test),

@@ -75,13 +75,15 @@ fn encoded(case: &Case, encoding: &'static str, bytes: Vec<u8>) -> Option<Case> 
 
 /// Cases whose note or code says that a code decides, with all messages replaced.
 pub(crate) fn without_message(case: &Case) -> Option<Case> {
-    let code_decides = ["code", "number", "status"].iter().any(|kind| case.read(true).rule.starts_with(kind));
-    if case.stream || !code_decides || case.retry_after_s.is_some() {
+    let rule = case.read(true).rule;
+    let code_decides = ["code", "number", "status"].iter().any(|kind| rule.starts_with(kind));
+    // This default reads nothing but the message.
+    if case.stream || !code_decides || rule == "status.model_denied" || case.retry_after_s.is_some() {
         return None;
     }
     let mut value: Value = serde_json::from_str(&case.body).ok()?;
     // A status default may lean on the message: only codes count here.
-    if !case.read(true).rule.starts_with("status") || !matches!(case.status, 404 | 410) {
+    if !rule.starts_with("status") || !matches!(case.status, 404 | 410) {
         replace(&mut value);
         return Some(Case { body: value.to_string(), ..case.clone() });
     }

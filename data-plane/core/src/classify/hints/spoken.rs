@@ -51,14 +51,16 @@ pub(in crate::classify) fn in_text(message: &str, now: f64) -> Option<(f64, Stri
     chinese(message)
 }
 
-/// What may announce a wait right before `at`, in lower case and without a colon.
+/// What may announce a wait right before `at`, in lower case.
 fn before(message: &str, at: usize) -> Option<String> {
-    // in, after, at, for, wait, about, or a colon
+    // "in ~45 min"
+    let at = if message.as_bytes().get(at.checked_sub(1)?) == Some(&b'~') { at - 1 } else { at };
+    // in, after, at, for, wait, about, approximately, around, or a colon
     let end = message.as_bytes().get(at.checked_sub(2)?..at)?;
-    if !matches!(end, [b'n' | b'r' | b't' | b'N' | b'R' | b'T' | b':', b' ']) {
+    if !matches!(end, [b'n' | b'r' | b't' | b'y' | b'd' | b'N' | b'R' | b'T' | b':', b' ']) {
         return None;
     }
-    let start = message.floor_char_boundary(at.saturating_sub(26));
+    let start = message.floor_char_boundary(at.saturating_sub(32));
     Some(message.get(start..at)?.to_ascii_lowercase())
 }
 
@@ -75,10 +77,12 @@ fn announced(text: &str, phrases: &[&str]) -> Option<usize> {
     };
     let text = colon.unwrap_or(text);
     let dropped = if colon.is_some() { 1 } else { 0 };
-    [None, Some("about "), Some("for ")].into_iter().find_map(|word| match word {
-        None => bare(text, dropped),
-        Some(word) => bare(text.strip_suffix(word)?, dropped + word.len()),
-    })
+    [None, Some("about "), Some("for "), Some("approximately "), Some("around ")].into_iter().find_map(
+        |word| match word {
+            None => bare(text, dropped),
+            Some(word) => bare(text.strip_suffix(word)?, dropped + word.len()),
+        },
+    )
 }
 
 /// 请在 30 秒后重试

@@ -50,6 +50,9 @@ fn part5_phrases() {
         ("You can try again at 2026-01-01 00:01 UTC", 60.0),
         ("It will reset at 2026-01-01 08:00:30 +0800 CST.", 30.0),
         ("Resets in 1h 5m", 3900.0),
+        ("You have hit your usage limit (pro plan). Try again in ~45 min.", 2700.0),
+        ("Please try again in approximately 2 minutes.", 120.0),
+        ("Please wait around 30 seconds", 30.0),
         ("请在30秒后重试", 30.0),
         ("请于 2 分钟后再试", 120.0),
     ] {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::chinese;
 use super::phrase::Phrases;
 use super::{Find, Hit, Rule, Test, order};
 use super::{codes, endpoints, numbers, phrases, special, status, words};
@@ -108,7 +109,8 @@ impl Index {
         }
         if facts.shape != Shape::Html {
             for message in facts.messages.iter().take(MESSAGES) {
-                self.phrases.find(message.trim_start(), |rule, entry| claims.claim((rule, entry), None));
+                let message = chinese::simplified(message.trim_start());
+                self.phrases.find(&message, |rule, entry| claims.claim((rule, entry), None));
             }
         }
         for (rule, function) in &self.functions {
@@ -222,7 +224,8 @@ impl Claims<'_> {
         }
         let parts = words::split(&code.text);
         for (rule, sets) in &self.index.word_sets {
-            if sets.iter().all(|set| set.iter().any(|word| parts.iter().any(|part| part == word))) {
+            let any = |set: &[&str]| set.iter().any(|word| parts.iter().any(|part| part == word));
+            if sets.iter().all(|set| any(set) != (set.first() == Some(&"!"))) {
                 self.claim((*rule, 0), Some(at));
             }
         }

@@ -8,6 +8,8 @@ pub(super) static RULES: &[Rule] = &[
     rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
     rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
     dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
+    rule("status.model_denied", Find::If(denies_model), Class::ModelUnavailable)
+        .on(&[(401, 401), (403, 403)]),
     dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).confirmed().on(&[(401, 401)]),
     dead("status.forbidden", Cause::Credential, Find::If(is_json)).confirmed().on(&[(403, 403)]),
     rule("status.forbidden_page", Find::If(|facts, _| !is_json(facts, 0)), Class::Retryable)
@@ -31,6 +33,59 @@ fn is_json(facts: &Facts, _status: u16) -> bool {
 fn cloudflare_text(facts: &Facts, _status: u16) -> bool {
     facts.shape == Shape::Text
         && facts.first_message().trim().get(..11).is_some_and(|s| s.eq_ignore_ascii_case("error code:"))
+}
+
+/// A refusal whose own message is about a model, and about nothing that could be wrong with the key or the account: "This
+/// model is only available to Pro users".
+fn denies_model(facts: &Facts, _status: u16) -> bool {
+    const MODEL: &[&str] = &["model", "modèle", "модел", "模型", "モデル", "모델", "mô hình"];
+    const OTHER: &[&str] = &[
+        "invalid",
+        "incorrect",
+        "expired",
+        "missing",
+        "suspended",
+        "disabled",
+        "blocked",
+        "banned",
+        "unauthorized",
+        "unauthenticated",
+        "authenticat",
+        "credential",
+        "log in",
+        "login",
+        "sign in",
+        "quota",
+        "credit",
+        "balance",
+        "billing",
+        "payment",
+        "limit",
+        "context",
+        "prompt",
+        "permission '",
+        "country",
+        "region",
+        "无效",
+        "無效",
+        "过期",
+        "過期",
+        "额度",
+        "額度",
+        "余额",
+        "餘額",
+        "欠费",
+        "欠費",
+        "禁用",
+        "封禁",
+    ];
+    if facts.shape != Shape::Json {
+        return false;
+    }
+    let message = facts.first_message();
+    let start = message.get(..message.floor_char_boundary(300)).unwrap_or(message).to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| start.contains(word));
+    has(MODEL) && !has(OTHER)
 }
 
 /// A 404 or 410 whose code, parameter or message is about a model.
