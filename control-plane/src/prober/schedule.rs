@@ -1,4 +1,8 @@
-//! When to probe: at start, whenever a row falls due, when woken, and at the latest after the probe interval.
+//! When to probe: at start, whenever a row falls due, when woken, and at the latest after the policy's `probe_interval`, or
+//! after a few seconds where that is longer.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,6 +20,8 @@ use crate::world::{World, announce};
 
 /// The longest nap: another replica may have died with a lease that is due again.
 const NAP: Duration = Duration::from_secs(4);
+/// The shortest: rows that fall due one after the other are claimed together.
+const BREATH: Duration = Duration::from_millis(20);
 /// The pause while the database is away.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a round waits for the world to show what the database has.
@@ -91,9 +97,15 @@ async fn round(
         prober.store.tidy().await?;
     }
     forget_lines(prober);
-    let due = prober.store.next_probe_in().await?.unwrap_or(NAP);
-    let least = if slots.due.available_permits() == 0 { CROWDED } else { Duration::from_millis(20) };
-    Ok(due.clamp(least, NAP))
+    let due = prober.store.next_probe_in().await?;
+    let interval = prober.worlds.current().map_or(NAP, |world| world.rules.probe_interval);
+    Ok(nap(due, interval, slots.due.available_permits() == 0))
+}
+
+/// How long to nap: until the next row falls due, if there is one, but no longer than the policy allows.
+fn nap(due: Option<Duration>, interval: Duration, crowded: bool) -> Duration {
+    let least = if crowded { CROWDED } else { BREATH };
+    due.unwrap_or(NAP).min(interval).clamp(least, NAP)
 }
 
 async fn one(prober: Arc<Prober>, world: Arc<World>, lease: Lease, slot: OwnedSemaphorePermit) {
