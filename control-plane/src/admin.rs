@@ -8,7 +8,7 @@ mod channels;
 mod classify;
 mod credentials;
 mod mask;
-mod page;
+pub(crate) mod page;
 mod policies;
 mod rollouts;
 mod subjects;
@@ -30,8 +30,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use crate::refuse::{Violations, invalid_field};
-use crate::store::Store;
+use crate::refuse::Violations;
+use crate::store::{Store, problem_of_secret};
 
 /// Both admin services.
 #[derive(Clone)]
@@ -74,12 +74,9 @@ impl Admin {
     }
 }
 
-/// What is wrong with a channel by itself; ids and revisions are not looked at.
+/// What is wrong with a channel by itself.
 pub(crate) fn violations_of_channel(channel: &pb::Channel) -> Vec<Violation> {
-    let mut channel = channel.clone();
-    channel.channel_id = 1;
-    channel.spec_revision = 1;
-    convert::channel(&channel).err().unwrap_or_default()
+    convert::channel(channel).err().unwrap_or_default()
 }
 
 /// What is wrong with a channel as somebody writes it. Beside what is wrong by itself: what only a mistake can mean, and what cannot
@@ -92,11 +89,11 @@ pub(crate) fn violations_of_written(channel: &pb::Channel, stored: Option<&pb::C
     let network = |of: &pb::Channel| of.options.clone().map(|o| (o.ca_pem, o.proxy_url)).unwrap_or_default();
     if network(channel) != <_>::default() && stored.is_none_or(|stored| network(stored) != network(channel)) {
         spareline_upstream::install_tls();
-        let spec = convert::channel(&pb::Channel { channel_id: 1, spec_revision: 1, ..channel.clone() });
-        let unusable = spec.ok().and_then(|spec| Clients::new(<_>::default()).line_of(&spec).err());
+        let spec = convert::channel(channel).ok();
+        let unusable = spec.and_then(|spec| Clients::new(<_>::default()).line_of(&spec).err());
         found.extend(unusable.map(|why| {
             let field = if why == LineError::Proxy { "options.proxy_url" } else { "options.ca_pem" };
-            Violation { field: field.to_owned(), problem: why.to_string() }
+            Violation::new(field, why.to_string())
         }));
     }
     found
@@ -140,14 +137,10 @@ fn request_id(text: &str, violations: &mut Violations) -> Option<Uuid> {
     id
 }
 
-/// A secret must fit into a header. It is not repeated in the complaint.
+/// A secret must fit into a header.
 fn check_secret(field: &str, secret: &str, violations: &mut Violations) {
-    if secret.is_empty() {
-        violations.add(field, "is empty");
-    } else if secret.len() > 8192 {
-        violations.add(field, "is longer than 8192 bytes");
-    } else if !secret.bytes().all(|b| b.is_ascii_graphic()) {
-        violations.add(field, "has blanks or characters that do not fit into a header");
+    if let Some(problem) = problem_of_secret(secret) {
+        violations.add(field, problem);
     }
 }
 
@@ -168,15 +161,6 @@ fn check_words(field: &str, words: &str, violations: &mut Violations) {
 fn check_text(field: &str, text: &str, violations: &mut Violations) {
     if text.contains('\0') {
         violations.add(field, "has a NUL character");
-    }
-}
-
-/// 1 to 1000 rows; zero means 100.
-fn page_size(asked: i32) -> Result<u32, Status> {
-    match u32::try_from(asked) {
-        Ok(0) => Ok(100),
-        Ok(n) => Ok(n.min(1000)),
-        Err(_) => Err(invalid_field("page_size", format!("{asked} is negative"))),
     }
 }
 

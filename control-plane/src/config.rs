@@ -7,7 +7,6 @@
 //!
 //! This module reads no clock, opens no socket and touches no database.
 
-mod keys;
 mod sources;
 mod value;
 
@@ -19,15 +18,29 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use keys::{KEYS, Key};
 pub use sources::Sources;
+
+/// Every key there is, once: flags, environment and the documented example are checked against this list. Upper-cased behind
+/// `SPARELINE_CONTROL_` in the environment, with dashes as a flag.
+pub(crate) const KEYS: [&str; 10] = [
+    "admin_listen",
+    "data_listen",
+    "database_url",
+    "state_dir",
+    "insecure",
+    "log_format",
+    "log_filter",
+    "replica_id",
+    "shutdown_timeout",
+    "database_connections",
+];
 
 /// What the control plane needs to know before it starts.
 #[derive(Clone)]
 pub struct Config {
-    /// Where operators are served: ChannelAdmin, PolicyAdmin, Fleet, health, reflection.
+    /// Where operators are served: channels, policies, rollouts, the fleet, health, reflection, `/metrics` and the like.
     pub admin_listen: SocketAddr,
-    /// Where proxies are served: RegistryWatch, Report, health.
+    /// Where proxies are served: the registry watch, reports, health.
     pub data_listen: SocketAddr,
     /// A Postgres to use; `None`: a private one in `state_dir`.
     pub database_url: Option<DatabaseUrl>,
@@ -41,9 +54,9 @@ pub struct Config {
     pub log_filter: String,
     /// This replica's name in logs, sessions and leases; `None`: made up at each start.
     pub replica_id: Option<String>,
-    /// How long running calls may take to end after a stop signal.
+    /// How long running calls may take to end after a stop signal; at most an hour.
     pub shutdown_timeout: Duration,
-    /// Most connections to the database for registry work; 2 to 1000.
+    /// Most connections to the database, 2 to 1000: half of them for the registry, half for reports.
     pub database_connections: u32,
 }
 

@@ -7,12 +7,14 @@
 mod human;
 mod probe;
 mod status;
+mod throttle;
 mod verdict;
 mod view;
 
-pub use human::{cleared, disabled, enabled, is_automatic};
+pub use human::{disabled, enabled, is_automatic};
 pub use probe::{Held, Lease, ProbeChange, ProbeOutcome, probed};
-pub use status::{Pending, State, Status, rank};
+pub use status::{Pending, State, Status};
+pub use throttle::ended;
 pub use verdict::{Budget, Decision, Disposition, Facts, Known, VerdictInput, reason_of, verdict};
 pub use view::{Channel, channel_view};
 

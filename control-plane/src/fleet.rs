@@ -14,6 +14,7 @@ use spareline_proto::admin::v1 as pb;
 use spareline_proto::admin::v1::fleet_service_server::{FleetService as Service, FleetServiceServer};
 use tonic::{Code, Request, Response, Status};
 
+use crate::admin::page;
 use crate::refuse::{Violations, of_store, refused};
 use crate::store::Store;
 use crate::watch::Presence;
@@ -55,13 +56,7 @@ impl Service for FleetService {
     ) -> Result<Response<pb::ListProxiesResponse>, Status> {
         let request = request.into_inner();
         let mut violations = Violations::default();
-        let size = match request.page_size {
-            0 => 100,
-            size => usize::try_from(size).ok().filter(|size| *size <= 1000).unwrap_or_else(|| {
-                violations.add("page_size", "must lie between 0 and 1000");
-                1
-            }),
-        };
+        let size = page::size(request.page_size, page::ROWS)? as usize;
         let filter = Filter::parse(&request.filter).unwrap_or_else(|error| {
             violations.add("filter", error.to_string());
             Filter::default()

@@ -6,18 +6,17 @@ pub mod cli;
 pub mod config;
 pub mod decide;
 pub mod fleet;
-pub(crate) mod health;
 pub mod log;
 pub mod metrics;
 pub mod postgres;
 pub mod prober;
 pub(crate) use spareline_core::reflect;
 pub mod refuse;
+pub mod report;
 pub mod rollout;
 pub mod store;
 #[cfg(test)]
 mod testing;
-pub mod verdict;
 pub mod watch;
 pub mod world;
 

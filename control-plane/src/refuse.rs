@@ -26,7 +26,7 @@ pub struct Violations(Vec<Violation>);
 impl Violations {
     /// Notes that `field` is at fault.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(Violation { field: field.into(), problem: problem.into() });
+        self.0.push(Violation::new(field, problem));
     }
 
     /// Notes what a validation found, with `prefix` before its fields.
@@ -79,7 +79,7 @@ pub fn invalid(violations: &[Violation]) -> Status {
 
 /// INVALID_ARGUMENT for one field.
 pub fn invalid_field(field: &str, problem: impl Into<String>) -> Status {
-    invalid(&[Violation { field: field.to_owned(), problem: problem.into() }])
+    invalid(&[Violation::new(field, problem)])
 }
 
 /// One of the other codes, with a stable reason that programs can read.
@@ -100,10 +100,7 @@ pub fn of_store(error: StoreError) -> Status {
         StoreError::AlreadyExists(_) => refused(Code::AlreadyExists, "already_exists", error.to_string()),
         StoreError::Conflict(_) => refused(Code::Aborted, "lost_race", error.to_string()),
         StoreError::Precondition(_) => refused(Code::FailedPrecondition, "precondition", error.to_string()),
-        StoreError::Invalid(violations) => {
-            let of = |v: crate::store::Violation| Violation { field: v.field, problem: v.problem };
-            invalid(&violations.into_iter().map(of).collect::<Vec<_>>())
-        }
+        StoreError::Invalid(violations) => invalid(&violations),
         StoreError::RequestReused => invalid_field("request_id", "was used before for another request"),
         StoreError::Corrupt(_) | StoreError::Migrate(_) | StoreError::Database(_) => {
             tracing::error!(event = "database_error", %error, "a call failed in the database");

@@ -150,11 +150,6 @@ impl Worlds {
         self.current.clone()
     }
 
-    /// What a set of groups may see of a world's baseline; shared by all who ask for the same.
-    pub fn narrowed(&self, groups: &GroupSet, world: &World) -> Items {
-        self.narrow.of(groups, &Arc::default(), world)
-    }
-
     /// A proxy's view: the baseline, or the candidates of the rollouts it is in, narrowed to its groups. Shared by all of equal
     /// groups and cohort.
     pub fn view(&self, viewer: &Viewer<'_>, world: &World) -> Items {

@@ -8,15 +8,13 @@ use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use tonic::{Code, Status};
 
-use super::{
-    Admin, channel_key, check_secret, check_text, mask, page, page_size, request_id, violations_of_written,
-};
+use super::{Admin, channel_key, check_secret, check_text, mask, page, request_id, violations_of_written};
 use crate::decide;
 use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::{ChannelFilter, ChannelKey, Page, Request, Written};
 
 /// Fields that the server sets.
-const FIXED: &[&str] = &["channel_id", "spec_revision", "etag"];
+pub(super) const FIXED: &[&str] = &["channel_id", "spec_revision", "etag"];
 
 impl Admin {
     pub(super) async fn create(
@@ -98,7 +96,7 @@ impl Admin {
     }
 
     pub(super) async fn list(&self, request: ListChannelsRequest) -> Result<ListChannelsResponse, Status> {
-        let size = page_size(request.page_size)?;
+        let size = page::size(request.page_size, page::ROWS)?;
         let mut violations = Violations::default();
         let state = pb::ServingState::try_from(request.state);
         if state.is_err() {

@@ -11,7 +11,7 @@ use crate::refuse::{Refusal, Violations, invalid_field, of_store};
 use crate::store::Written;
 
 /// Fields that the server sets, and the one that says which.
-const FIXED: &[&str] = &["group", "revision", "etag"];
+pub(super) const FIXED: &[&str] = &["group", "revision", "etag"];
 
 #[tonic::async_trait]
 impl PolicyAdminService for Admin {

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Answer, actor, channel_key, check_comment, page, request_id, violations_of_channel};
 use crate::refuse::{Refusal, Violations, invalid_field, of_store};
-use crate::rollout::step::{Action, Standing, step};
+use crate::rollout::step::{Action, step};
 use crate::store::{RolloutRow, Store, Tx, Work, Written};
 
 /// How often a watched rollout is looked at.
@@ -48,9 +48,7 @@ impl Rollouts {
             return Ok(message::rollout(row));
         }
         let (evidence, now) = self.store.rollout_evidence(row).await.map_err(of_store)?;
-        let standing =
-            Standing { state: row.state, stages: &row.stages, current: row.current, started: row.started_at };
-        let waiting_for = match step(&standing, &evidence, now) {
+        let waiting_for = match step(&row.standing(), &evidence, now) {
             Action::Hold(waiting) => waiting,
             Action::Pause(why) => vec![format!("being paused: {why}")],
             Action::Advance | Action::Finish => vec!["the controller: every condition is met".to_owned()],
@@ -86,7 +84,7 @@ impl RolloutService for Rollouts {
 
     async fn list_rollouts(&self, request: Request<ListRolloutsRequest>) -> Answer<ListRolloutsResponse> {
         let request = request.into_inner();
-        let size = checks::page_size(request.page_size)?;
+        let size = page::size(request.page_size, page::SPECS)?;
         let state = checks::state(&request.filter)?;
         let mut violations = Violations::default();
         let question = request.filter.as_bytes();
@@ -204,7 +202,7 @@ impl RolloutService for Rollouts {
         let question = request.channel.as_bytes();
         let after = page::open(&request.page_token, "specs", question, &mut violations);
         violations.done()?;
-        let size = checks::page_size(request.page_size)?;
+        let size = page::size(request.page_size, page::SPECS)?;
         let found = self.store.channel_specs(&key, size, after).await.map_err(of_store)?;
         let next_page_token = page::seal(&found.next_page_token, "specs", question);
         let specs = found.items.into_iter().map(message::spec).collect();

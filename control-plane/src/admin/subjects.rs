@@ -5,7 +5,7 @@ use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
-use super::{Admin, check_comment, check_text, page, page_size};
+use super::{Admin, check_comment, check_text, page};
 use crate::refuse::{Refusal, Violations, of_store};
 use crate::store::{Enabled, EventFilter, Written};
 
@@ -48,7 +48,7 @@ impl Admin {
     }
 
     pub(super) async fn events(&self, request: ListEventsRequest) -> Result<ListEventsResponse, Status> {
-        let size = page_size(request.page_size)?;
+        let size = page::size(request.page_size, page::ROWS)?;
         let question =
             ListEventsRequest { page_size: 0, page_token: String::new(), ..request.clone() }.encode_to_vec();
         let mut violations = Violations::default();

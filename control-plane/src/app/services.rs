@@ -22,9 +22,9 @@ use crate::admin::{Admin, Probing, Rollouts};
 use crate::fleet::FleetService;
 use crate::metrics::Metrics;
 use crate::prober::Prober;
+use crate::report::ReportService;
 use crate::rollout::control;
 use crate::store::Store;
-use crate::verdict::ReportService;
 use crate::watch::{Presence, WatchService};
 use crate::world::{self, follow};
 
@@ -90,27 +90,6 @@ impl Services {
             data_health.set_service_status(service, ServingStatus::Serving).await;
         }
         tasks.spawn(tell_of_database(store, admin_health.clone(), metrics, stop.clone()));
-        let reflection = || {
-            // Only what this listener serves: proxies' services are described, but not to be called here.
-            let builder = tonic_reflection::server::Builder::configure()
-                .with_service_name("grpc.health.v1.Health")
-                .with_service_name("grpc.reflection.v1.ServerReflection")
-                .with_service_name("grpc.reflection.v1alpha.ServerReflection");
-            let builder =
-                OPERATORS.into_iter().fold(builder, |builder, name| builder.with_service_name(name));
-            builder
-                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
-                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
-                .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-                // Without it clients print the details of errors as base64.
-                .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-                // Listed are the services of this listener only; types are found all the same.
-                .with_service_name(ChannelAdminServiceServer::<Admin>::NAME)
-                .with_service_name(PolicyAdminServiceServer::<Admin>::NAME)
-                .with_service_name(FleetServiceServer::<FleetService>::NAME)
-                .with_service_name("grpc.health.v1.Health")
-        };
         admin_gate.open(
             Routes::new(admin_health_service)
                 .add_service(reflection().build_v1()?)
@@ -156,6 +135,24 @@ impl Services {
             tracing::warn!(event = "shutdown_forced", "tasks that still ran were cut off");
         }
     }
+}
+
+/// What the operators' listener tells of itself. Proxies' services are described too (types are found), but not listed: they
+/// are not to be called there.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    let builder = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(spareline_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // Without it clients print the details of errors as base64.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET);
+    let beside = [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ];
+    OPERATORS.into_iter().chain(beside).fold(builder, |builder, name| builder.with_service_name(name))
 }
 
 /// Operators' calls need the database: health says whether they have it. Proxies are served the last registry without.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage as _, Value};
+use spareline_core::spec::DEFAULT_GROUP;
 use spareline_proto::registry::v1::{Channel, Policy};
 
 use super::file::{CHANNEL_HIDDEN, POLICY_HIDDEN};
@@ -42,7 +43,7 @@ impl Canonical for Channel {
 
     fn canonical(mut self) -> Self {
         if self.groups.is_empty() {
-            self.groups.push("default".to_owned());
+            self.groups.push(DEFAULT_GROUP.to_owned());
         }
         self.groups.sort();
         self.groups.dedup();

@@ -10,8 +10,7 @@ use tonic::{Code, Status};
 
 use super::client::{Client, Registry, refused};
 use super::diff::{Diff, diff};
-use super::file::Problems;
-use super::file::{FileChannel, RegistryFile};
+use super::file::{FileChannel, Problems, RegistryFile};
 use super::secrets::Held;
 use super::{Failure, violations};
 
@@ -22,6 +21,13 @@ pub(super) enum Listed {
     Known(i64),
     /// To be stored: its name in the file.
     New(String),
+}
+
+impl Listed {
+    /// The id of one that is stored.
+    pub(super) fn id(&self) -> Option<i64> {
+        if let Self::Known(id) = self { Some(*id) } else { None }
+    }
 }
 
 /// One channel that differs.
@@ -222,9 +228,8 @@ async fn change(
         return Ok(None);
     }
     // New credentials have no ids yet; all the rest can be checked beforehand.
-    let ids =
-        step.credentials.iter().filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None });
-    let request = UpdateChannelRequest { validate_only: true, ..step.update(ids.collect()) };
+    let ids = step.credentials.iter().filter_map(Listed::id).collect();
+    let request = UpdateChannelRequest { validate_only: true, ..step.update(ids) };
     if let Err(status) = client.channels.update_channel(request).await {
         let what = format!("check channel `{}`", wanted.channel.name);
         objection(status, &wanted.path, "channel.", &what, problems)?;
@@ -287,11 +292,7 @@ impl ChannelStep {
 
     /// Stored credentials that the channel gives up.
     pub(super) fn dropped(&self) -> Vec<i64> {
-        let keeps: BTreeSet<i64> = self
-            .credentials
-            .iter()
-            .filter_map(|c| if let Listed::Known(id) = c { Some(*id) } else { None })
-            .collect();
+        let keeps: BTreeSet<i64> = self.credentials.iter().filter_map(Listed::id).collect();
         let listed = self.current.iter().flat_map(|c| c.credential_ids.iter().copied());
         listed.filter(|id| !keeps.contains(id)).collect()
     }

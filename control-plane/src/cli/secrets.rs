@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spareline_core::secret::Secret;
 
-use super::file::Problems;
-use super::file::{RegistryFile, Source};
+use super::file::{Problems, RegistryFile, Source};
 
 /// A credential that channels list.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage as _, Value};
 
-use super::file::duration_text;
 use crate::reflect;
 
 /// A value on one line.
@@ -88,7 +87,7 @@ fn duration(message: &DynamicMessage) -> String {
     let number = |name| message.get_field_by_name(name).map(|v| v.into_owned());
     let seconds = number("seconds").and_then(|v| v.as_i64()).unwrap_or_default();
     let nanos = number("nanos").and_then(|v| v.as_i32()).unwrap_or_default();
-    duration_text(seconds, nanos)
+    spareline_core::duration::text(seconds, nanos)
 }
 
 fn sorted(map: &std::collections::HashMap<MapKey, Value>) -> Vec<(&str, &Value)> {

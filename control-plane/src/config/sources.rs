@@ -107,11 +107,11 @@ fn read_file(path: PathBuf, mistakes: &mut Vec<Mistake>) -> Figment {
 }
 
 fn known(key: &str) -> bool {
-    KEYS.iter().any(|known| known.name == key)
+    KEYS.contains(&key)
 }
 
 fn unknown(key: &str, source: String) -> Mistake {
-    let near = KEYS.iter().map(|k| (distance(k.name, key), k.name)).min().filter(|(d, _)| *d <= 3);
+    let near = KEYS.iter().map(|known| (distance(known, key), known)).min().filter(|(d, _)| *d <= 3);
     let hint = near.map(|(_, name)| format!("; did you mean {name}?")).unwrap_or_default();
     Mistake { key: key.to_owned(), source, problem: format!("is not a key{hint}") }
 }

@@ -106,11 +106,7 @@ fn part10_config_example_names_every_key_and_is_the_default() {
     // Keys whose default is "none" stand commented out; with the comment sign taken away the file must still be valid.
     let all: String = text.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
     for key in KEYS {
-        assert!(
-            all.lines().any(|l| l.starts_with(&format!("{} = ", key.name))),
-            "{} is not in the example",
-            key.name
-        );
+        assert!(all.lines().any(|l| l.starts_with(&format!("{key} = "))), "{key} is not in the example");
     }
     load(Some(&all), &[], &[]).unwrap();
     let example = load(Some(&text), &[], &[]).unwrap();

@@ -81,19 +81,11 @@ where
 }
 
 pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("`{text}` is not a time such as 500ms, 10s, 2m or 1h")),
-    };
-    let seconds =
-        number.parse::<f64>().map_err(|_| format!("`{text}` is not a time such as 500ms, 10s, 2m or 1h"))?;
-    Duration::try_from_secs_f64(seconds * scale)
-        .ok()
-        .filter(|d| range.contains(d))
-        .ok_or_else(|| format!("`{text}` is not between {:?} and {:?}", range.start(), range.end()))
+    let read = spareline_core::duration::parse(text)
+        .ok_or_else(|| format!("`{text}` is not a time such as 500ms, 10s, 2m or 1h"))?;
+    if range.contains(&read) {
+        Ok(read)
+    } else {
+        Err(format!("`{text}` is not between {:?} and {:?}", range.start(), range.end()))
+    }
 }

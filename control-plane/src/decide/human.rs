@@ -39,8 +39,3 @@ pub fn is_automatic(status: &Status) -> bool {
         || status.degraded
         || (status.state == State::Disabled && status.cause != Some(Cause::Operator))
 }
-
-/// An automatic status beneath an enabled channel: gone, and fenced.
-pub fn cleared(status: &Status, actor: &str, revision: i64) -> Status {
-    enabled(status, actor, revision)
-}

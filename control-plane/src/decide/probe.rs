@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use spareline_core::backoff::Series;
 use spareline_core::policy::FleetPolicy;
 use spareline_core::{Cause, Subject};
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{State, Status};
+use super::{State, Status, throttle};
 
 /// How long a verdict waits for a conclusive probe before it is forgotten.
 const PENDING_LIFE: Duration = Duration::from_secs(900);
@@ -90,11 +91,11 @@ pub fn probed(
     let status = Status { last_probed_at: Some(now), ..status.clone() };
     if status.cause_in_force(now) == Some(Cause::Operator) {
         // A human's word: nothing that a machine found is kept beside it.
-        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
+        return ProbeChange::Times(status.unclaimed());
     }
     let condemns = matches!(outcome, ProbeOutcome::Bad { .. } | ProbeOutcome::Throttled { .. });
     if condemns && held.by_hand && !status.is_out(now) {
-        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
+        return ProbeChange::Times(status.unclaimed());
     }
     match outcome {
         ProbeOutcome::Good => good(status, rules, now, jitter),
@@ -105,8 +106,7 @@ pub fn probed(
             good(status, rules, now, jitter)
         }
         ProbeOutcome::Throttled { retry_after, reason, evidence } => {
-            let wait = retry_after
-                .map_or(rules.throttle_default, |w| w.clamp(super::verdict::HINT.0, super::verdict::HINT.1));
+            let wait = retry_after.map_or(rules.throttle_default, throttle::believed);
             let was_throttled = status.cause_in_force(now) == Some(Cause::Throttled);
             let until = status.retry_at.filter(|_| was_throttled).map_or(now + wait, |at| at.max(now + wait));
             ProbeChange::Publish {
@@ -121,9 +121,7 @@ pub fn probed(
                     throttled_until: Some(until),
                     hinted: retry_after.is_some(),
                     failed_probes: 0,
-                    pending: None,
-                    pending_due: None,
-                    ..status
+                    ..status.unclaimed()
                 },
                 raise_fence: false,
             }
@@ -138,37 +136,15 @@ pub fn probed(
 fn good(status: Status, rules: &FleetPolicy, now: OffsetDateTime, jitter: f64) -> ProbeChange {
     if status.cause_in_force(now) == Some(Cause::Throttled) {
         // What a verdict claimed beside it is refuted; the throttle itself ends by time and not by a probe.
-        return ProbeChange::Publish {
-            status: Status { pending: None, pending_due: None, ..status },
-            raise_fence: true,
-        };
+        return ProbeChange::Publish { status: status.unclaimed(), raise_fence: true };
     }
     if status.is_out(now) && !rules.auto_enable {
         let pause = pause(status.cause.unwrap_or(Cause::Credential), status.failed_probes, jitter);
         // What a verdict claimed meanwhile is refuted; what is in force waits for a human.
-        return ProbeChange::Times(Status {
-            retry_at: Some(now + pause),
-            pending: None,
-            pending_due: None,
-            ..status
-        });
+        return ProbeChange::Times(Status { retry_at: Some(now + pause), ..status.unclaimed() });
     }
     ProbeChange::Publish {
-        status: Status {
-            state: State::Active,
-            cause: None,
-            reason: String::new(),
-            actor: "prober".into(),
-            evidence: None,
-            degraded: false,
-            disabled_at: None,
-            retry_at: None,
-            hinted: false,
-            failed_probes: 0,
-            pending: None,
-            pending_due: None,
-            ..status
-        },
+        status: Status { degraded: false, ..throttle::ended(status.unclaimed()) },
         raise_fence: true,
     }
 }
@@ -184,17 +160,11 @@ fn bad(
     if in_force == Some(cause) {
         let failed_probes = status.failed_probes.saturating_add(1);
         let retry_at = Some(now + pause(cause, failed_probes, jitter));
-        return ProbeChange::Times(Status {
-            failed_probes,
-            retry_at,
-            pending: None,
-            pending_due: None,
-            ..status
-        });
+        return ProbeChange::Times(Status { failed_probes, retry_at, ..status.unclaimed() });
     }
     if cause == Cause::Unhealthy && in_force.is_none() && last_active {
         // It stays, flagged; the local breakers go on protecting each proxy.
-        return ProbeChange::Times(Status { pending: None, pending_due: None, ..status });
+        return ProbeChange::Times(status.unclaimed());
     }
     if cause == Cause::Unhealthy && in_force.is_some() {
         // Soft evidence says nothing about a hard cause.
@@ -211,9 +181,7 @@ fn bad(
             retry_at: Some(now + pause(cause, 0, jitter)),
             hinted: false,
             failed_probes: 0,
-            pending: None,
-            pending_due: None,
-            ..status
+            ..status.unclaimed()
         },
         raise_fence: false,
     }
@@ -222,12 +190,7 @@ fn bad(
 fn inconclusive(status: Status, now: OffsetDateTime, jitter: f64) -> ProbeChange {
     if let Some(pending) = &status.pending {
         if now - pending.since > PENDING_LIFE {
-            return ProbeChange::Times(Status {
-                pending: None,
-                pending_due: None,
-                failed_probes: 0,
-                ..status
-            });
+            return ProbeChange::Times(Status { failed_probes: 0, ..status.unclaimed() });
         }
         // Asked again soon: the proxy that reported it protects only itself.
         let failed_probes = status.failed_probes.saturating_add(1);
@@ -242,13 +205,8 @@ fn inconclusive(status: Status, now: OffsetDateTime, jitter: f64) -> ProbeChange
     ProbeChange::Times(Status { retry_at, ..status })
 }
 
-/// The pause before the next probe after `failed` failed ones, +-10 % by `jitter` in 0..1:
-/// 60 s doubling to 1 h; for `unhealthy` 10 s, x1.5, cap 20 s.
+/// The pause before the next probe after `failed` failed ones, +-10 % by `jitter` in 0..1.
 pub(super) fn pause(cause: Cause, failed: u32, jitter: f64) -> Duration {
-    let (first, factor, cap) = match cause {
-        Cause::Unhealthy => (10.0, 1.5_f64, 20.0),
-        _ => (60.0, 2.0, 3600.0),
-    };
-    let seconds = (first * factor.powi(failed.min(30) as i32)).min(cap);
-    Duration::from_secs_f64(seconds * (0.9 + 0.2 * jitter.clamp(0.0, 1.0)))
+    let series = if cause == Cause::Unhealthy { Series::SOFT } else { Series::HARD };
+    series.pause(failed, jitter)
 }

@@ -98,6 +98,12 @@ impl Status {
         if self.is_out(now) { self.cause } else { None }
     }
 
+    /// The same without the verdict that waited for a probe: it was answered, or forgotten.
+    #[must_use]
+    pub(super) fn unclaimed(self) -> Self {
+        Self { pending: None, pending_due: None, ..self }
+    }
+
     /// When the prober should look at it next, if ever.
     pub fn due_at(&self) -> Option<OffsetDateTime> {
         if self.pending.is_some() {
@@ -107,17 +113,5 @@ impl Status {
             (State::Disabled, Some(Cause::Operator | Cause::Throttled) | None) | (State::Active, _) => None,
             (State::Disabled, Some(_)) => self.retry_at,
         }
-    }
-}
-
-/// The order of causes: a verdict replaces only what ranks lower.
-pub fn rank(cause: Cause) -> u8 {
-    match cause {
-        Cause::Unhealthy => 1,
-        Cause::Throttled => 2,
-        Cause::ModelUnavailable => 3,
-        Cause::Quota => 4,
-        Cause::Credential => 5,
-        Cause::Operator => 6,
     }
 }

@@ -7,12 +7,11 @@ use spareline_core::policy::FleetPolicy;
 use spareline_proto::registry::v1 as pb;
 use time::OffsetDateTime;
 
-use super::{Pending, State, Status, rank};
+use super::throttle::Throttle;
+use super::{Pending, State, Status};
 
 /// A verdict older than this when it arrives is confirmed by a probe first.
-pub(super) const OLD: Duration = Duration::from_secs(300);
-/// The shortest and the longest hint that is believed.
-pub(super) const HINT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
+const OLD: Duration = Duration::from_secs(300);
 
 /// What a proxy says.
 #[derive(Clone, Debug)]
@@ -131,11 +130,11 @@ pub fn verdict(
     }
 
     let in_force = [Some(status), facts.wider].into_iter().flatten().filter_map(|s| s.cause_in_force(now));
-    if let Some(strongest) = in_force.max_by_key(|c| rank(*c)) {
+    if let Some(strongest) = in_force.max() {
         let same_throttle = throttle.as_ref().filter(|_| strongest == Cause::Throttled);
         let already = match same_throttle {
             Some(t) => !t.extends([Some(status), facts.wider].into_iter().flatten(), now),
-            None => rank(strongest) >= rank(cause),
+            None => strongest >= cause,
         };
         if already {
             return Decision::only(Disposition::Already);
@@ -154,6 +153,17 @@ pub fn verdict(
         return pending(input, cause, status, now, true);
     }
 
+    applied(input, cause, throttle, status, now, jitter)
+}
+
+fn applied(
+    input: &VerdictInput,
+    cause: Cause,
+    throttle: Option<Throttle>,
+    status: &Status,
+    now: OffsetDateTime,
+    jitter: f64,
+) -> Decision {
     let mut next = Status {
         state: State::Disabled,
         cause: Some(cause),
@@ -162,10 +172,8 @@ pub fn verdict(
         evidence: input.evidence.clone(),
         disabled_at: Some(now),
         failed_probes: 0,
-        pending: None,
-        pending_due: None,
         hinted: false,
-        ..status.clone()
+        ..status.clone().unclaimed()
     };
     match throttle {
         Some(t) => {
@@ -194,7 +202,7 @@ fn pending(
     suppressed: bool,
 ) -> Decision {
     let disposition = if suppressed { Disposition::Suppressed } else { Disposition::Pending };
-    let waiting = status.pending.as_ref().is_some_and(|p| rank(p.cause) >= rank(cause));
+    let waiting = status.pending.as_ref().is_some_and(|p| p.cause >= cause);
     if waiting {
         return Decision::only(disposition);
     }
@@ -208,43 +216,6 @@ fn pending(
     };
     let next = Status { pending: Some(pending), pending_due: Some(now), ..status.clone() };
     Decision { disposition, write: None, pend: Some(next) }
-}
-
-/// A throttle's end.
-struct Throttle {
-    until: OffsetDateTime,
-    hinted: bool,
-    throttles: u32,
-}
-
-impl Throttle {
-    fn of(input: &VerdictInput, status: &Status, rules: &FleetPolicy, now: OffsetDateTime) -> Throttle {
-        if let Some(wait) = input.retry_after {
-            // What is left may be nothing: that is a throttle whose time is over, not one of a second.
-            let wait = if wait.is_zero() { wait } else { wait.clamp(HINT.0, HINT.1) };
-            return Throttle { until: now + wait, hinted: true, throttles: status.throttles };
-        }
-        let reached = now - input.age;
-        if rules.throttle_initial.is_none() {
-            return Throttle { until: reached + rules.throttle_default, hinted: false, throttles: 0 };
-        }
-        // It grows while throttles follow each other closely, and starts anew after a quiet time.
-        let repeated =
-            status.throttled_until.is_some_and(|end| end <= now && now < end + rules.throttle_default);
-        let throttles = if repeated { status.throttles.saturating_add(1) } else { status.throttles };
-        let running = status.cause_in_force(now) == Some(Cause::Throttled);
-        let throttles = if repeated || running { throttles } else { 0 };
-        Throttle { until: reached + rules.throttle(throttles), hinted: false, throttles }
-    }
-
-    /// Later than every deadline in force, by a tenth of what is left of it at least.
-    fn extends<'s>(&self, statuses: impl Iterator<Item = &'s Status>, now: OffsetDateTime) -> bool {
-        let latest = statuses
-            .filter(|s| s.cause_in_force(now) == Some(Cause::Throttled))
-            .filter_map(|s| s.retry_at)
-            .max();
-        latest.is_none_or(|at| self.until > at && (self.until - at) * 10 >= at - now)
-    }
 }
 
 /// One line for humans: status code, the provider's code, its words about coming back, the excerpt.

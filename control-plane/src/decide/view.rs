@@ -4,7 +4,7 @@ use spareline_core::{Cause, Subject};
 use spareline_proto::{admin::v1 as admin, registry::v1 as pb};
 use time::OffsetDateTime;
 
-use super::{Status, rank};
+use super::Status;
 
 /// Everything needed to show a channel.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub fn channel_view(of: &Channel, now: OffsetDateTime) -> admin::ChannelView {
         own
     } else if !keys.is_empty() && usable == 0 {
         keys.iter().flatten().copied().min_by_key(|(_, s, _)| {
-            (rank(s.cause.unwrap_or(Cause::Operator)), s.retry_at.unwrap_or(OffsetDateTime::UNIX_EPOCH))
+            (s.cause.unwrap_or(Cause::Operator), s.retry_at.unwrap_or(OffsetDateTime::UNIX_EPOCH))
         })
     } else {
         None

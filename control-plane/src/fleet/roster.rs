@@ -2,19 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use spareline_proto::admin::v1 as pb;
 use spareline_proto::dataplane::v1 as dp;
 use time::OffsetDateTime;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::store::ProxyRow;
+use crate::store::{ProxyRow, timestamp};
 use crate::watch::LocalSession;
 use crate::world::{GroupSet, Viewer, World, Worlds};
-
-/// A session not seen for so long is over.
-const SEEN_WITHIN: Duration = Duration::from_secs(35);
 
 /// Everything known of the fleet at one moment.
 #[derive(Debug)]
@@ -65,7 +61,7 @@ impl Roster {
         let here: HashSet<_> = sessions.iter().map(|s| s.session_id).collect();
         let ids: HashSet<_> = sessions.iter().map(|s| s.node.proxy_id.as_str()).collect();
         for row in rows {
-            let live = row.session_id.is_some() && now - row.last_seen_at <= SEEN_WITHIN;
+            let live = row.is_connected(now);
             // Our own sessions are known better; a row that is not live is an older account of one of ours, and one
             // that names us is of a session that has ended.
             let known = ids.contains(row.node.proxy_id.as_str());
@@ -150,11 +146,4 @@ pub(super) fn read_token(token: &str, filter: &str) -> Option<(i64, String, Stri
     let rest = parts.next()?;
     let (proxy_id, instance_id) = (rest.get(..length)?, rest.get(length..)?.strip_prefix('.')?);
     (hash == xxh3_64(filter.as_bytes())).then(|| (revision, proxy_id.to_owned(), instance_id.to_owned()))
-}
-
-fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: at.unix_timestamp(),
-        nanos: i32::try_from(at.nanosecond()).unwrap_or(0),
-    }
 }

@@ -232,7 +232,7 @@ fn inconclusive(reason: impl Into<String>) -> Found {
     Found::Settled(ProbeOutcome::Inconclusive { reason: reason.into() })
 }
 
-/// What to ask with, of a world.
+/// One address of each upstream in a world, at most 64: to compare with where one gives no answer.
 pub(super) fn others(world: &crate::world::World) -> Vec<url::Url> {
     let urls = world.items.channels().filter_map(|(_, c)| url::Url::parse(&c.base_url).ok());
     let mut known = std::collections::BTreeSet::new();

@@ -39,7 +39,7 @@ pub(crate) enum Found {
     },
 }
 
-/// What a failed attempt means. A successful one is `Good`, see [`super::run`].
+/// What a failed attempt means. What a successful one means is [`super::ask`]'s.
 pub(crate) fn failed(question: &Question<'_>, verdict: &Verdict) -> Found {
     let soft = question.cause == Cause::Unhealthy;
     let reason = verdict.reason();

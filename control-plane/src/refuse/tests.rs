@@ -7,7 +7,7 @@ use super::*;
 fn part5_every_violation_is_told_and_what_no_longer_fits_is_counted() {
     let mut few = Violations::default();
     few.add("a", "is empty");
-    few.extend("channel", vec![Violation { field: "name".into(), problem: "is taken".into() }]);
+    few.extend("channel", vec![Violation::new("name", "is taken")]);
     let status = few.done().unwrap_err();
     assert_eq!(
         (status.code(), status.message()),

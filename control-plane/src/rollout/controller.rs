@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::cohort::share;
-use super::step::{Action, Standing, step};
+use super::step::{Action, step};
 use crate::store::{Lease, RolloutRow, Store, StoreError};
 use crate::world::Worlds;
 
@@ -65,14 +65,8 @@ pub(crate) async fn round(store: &Store, holder: &str) -> Result<(), StoreError>
 /// Decides on one rollout and carries it out, if it is still as it was.
 async fn look(store: &Store, lease: &Lease, rollout: &RolloutRow) -> Result<(), StoreError> {
     let (evidence, now) = store.rollout_evidence(rollout).await?;
-    let standing = Standing {
-        state: rollout.state,
-        stages: &rollout.stages,
-        current: rollout.current,
-        started: rollout.started_at,
-    };
     let (id, etag) = (rollout.rollout_id, rollout.etag());
-    let action = step(&standing, &evidence, now);
+    let action = step(&rollout.standing(), &evidence, now);
     let reaches = rollout.stages.get(rollout.current).map_or(0, |stage| share(stage.percent));
     let result = match action {
         Action::Hold(_) if evidence.connected == 0 && reaches > 0 => {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use spareline_core::spec::DEFAULT_GROUP;
 use spareline_proto::registry::v1 as pb;
 
 use super::{Result, Tx};
 
 /// The groups of a spec: none means `default`.
 pub(super) fn groups(spec: &pb::Channel) -> Vec<String> {
-    if spec.groups.is_empty() { vec!["default".into()] } else { spec.groups.clone() }
+    if spec.groups.is_empty() { vec![DEFAULT_GROUP.to_owned()] } else { spec.groups.clone() }
 }
 
 impl Tx {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use spareline_core::convert::Violation;
 use spareline_core::{ChannelId, Subject};
 use spareline_proto::registry::v1 as pb;
 use sqlx::PgConnection;
@@ -368,16 +369,13 @@ impl Tx {
         for (index, id) in ids.iter().enumerate() {
             let field = format!("channel.credential_ids[{index}]");
             if !live.contains(id) {
-                problems.push(super::Violation::new(
-                    field,
-                    format!("credential {id} does not exist or is retired"),
-                ));
+                problems.push(Violation::new(field, format!("credential {id} does not exist or is retired")));
             } else if ids[..index].contains(id) {
-                problems.push(super::Violation::new(field, format!("credential {id} is listed twice")));
+                problems.push(Violation::new(field, format!("credential {id} is listed twice")));
             } else if let Some((_, name, p, h)) =
                 elsewhere.iter().find(|(c, _, p, h)| c == id && (p != provider || h != host))
             {
-                problems.push(super::Violation::new(
+                problems.push(Violation::new(
                     field,
                     format!(
                         "credential {id} serves channel {name:?} ({p} at {h}): channels share a credential only at one provider and host"

@@ -1,6 +1,7 @@
 //! Credentials: immutable, shared between channels of one provider and host.
 
 use serde_json::{Value, json};
+use spareline_core::convert::Violation;
 use spareline_core::{ChannelId, CredentialId, Subject};
 use spareline_proto::registry::v1 as pb;
 
@@ -97,7 +98,7 @@ impl Tx {
             .enumerate()
             .filter(|(_, id)| !named.credential_ids.contains(id))
             .map(|(i, id)| {
-                super::Violation::new(
+                Violation::new(
                     format!("replaces[{i}]"),
                     format!("credential {id} is not one of channel {:?}", named.name),
                 )
@@ -212,22 +213,6 @@ impl Tx {
 }
 
 impl Store {
-    /// For each secret the id of the live credential it equals, zero if none.
-    ///
-    /// # Errors
-    /// `Unavailable`.
-    pub async fn equal_credentials(&self, secrets: &[String]) -> Result<Vec<i64>> {
-        let hashes: Vec<Vec<u8>> = secrets.iter().map(|s| self.key.secret_hash(s)).collect::<Result<_>>()?;
-        let found: Vec<(i64, Vec<u8>)> = sqlx::query_as(
-            "SELECT credential_id, secret_hash FROM credentials WHERE secret_hash = ANY($1) AND retired_revision IS NULL \
-             ORDER BY credential_id",
-        )
-        .bind(&hashes)
-        .fetch_all(&self.registry)
-        .await?;
-        Ok(hashes.iter().map(|h| found.iter().find(|(_, f)| f == h).map_or(0, |(id, _)| *id)).collect())
-    }
-
     /// For each secret the id of the live credential that it equals and that this channel might list too (it serves no other
     /// provider or host), zero if none; one that the channel lists already comes first.
     ///
@@ -251,21 +236,5 @@ impl Store {
         .fetch_all(&self.registry)
         .await?;
         Ok(hashes.iter().map(|h| found.iter().find(|(_, f)| f == h).map_or(0, |(id, _)| *id)).collect())
-    }
-
-    /// One live credential without its secret.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub async fn credential(&self, credential: CredentialId) -> Result<pb::Credential> {
-        let row: Option<(String, i64)> = sqlx::query_as(
-            "SELECT fingerprint, revision FROM credentials WHERE credential_id = $1 AND retired_revision IS NULL",
-        )
-        .bind(credential.0)
-        .fetch_optional(&self.registry)
-        .await?;
-        let (fingerprint, revision) =
-            row.ok_or_else(|| StoreError::NotFound(format!("credential {credential}")))?;
-        Ok(pb::Credential { credential_id: credential.0, secret: String::new(), fingerprint, revision })
     }
 }

@@ -1,20 +1,6 @@
 //! What can go wrong with the store, by who is to blame and whether a retry helps.
 
-/// A field that does not say what it must.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The field's path, such as `channel.base_url`.
-    pub field: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-impl Violation {
-    /// A violation of one field.
-    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Violation {
-        Violation { field: field.into(), problem: problem.into() }
-    }
-}
+use spareline_core::convert::Violation;
 
 /// What the store answers when it does not do what was asked. Nothing is ever half written.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +21,7 @@ pub enum StoreError {
     #[error("{0}")]
     Precondition(String),
     /// The caller's values do not fit the registry. (INVALID_ARGUMENT)
-    #[error("invalid: {}", .0.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect::<Vec<_>>().join("; "))]
+    #[error("invalid: {}", .0.iter().map(Violation::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Violation>),
     /// A request id seen before, with another method or body. (INVALID_ARGUMENT)
     #[error("request_id was used before for another request")]

@@ -1,7 +1,7 @@
 //! The audit log, which is also what replicas follow.
 
 use serde_json::Value;
-use spareline_core::Subject;
+use spareline_core::{Subject, convert};
 use spareline_proto::admin::v1 as admin;
 use time::OffsetDateTime;
 
@@ -158,7 +158,7 @@ impl EventRow {
         } else {
             let subject =
                 rows::subject(&self.subject_kind, self.subject_id, &self.model, self.credential_id)?;
-            Some(rows::subject_message(&subject))
+            Some(convert::subject_ref(&subject))
         };
         Ok(admin::Event {
             revision: self.revision,

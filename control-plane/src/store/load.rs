@@ -1,7 +1,7 @@
 //! What the world is made of: everything at one revision, and what changed since.
 
 use serde_json::json;
-use spareline_core::Subject;
+use spareline_core::{Subject, convert};
 use spareline_proto::{dataplane::v1 as dp, registry::v1 as pb};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -223,7 +223,7 @@ async fn changed(conn: &mut PgConnection, head: Head, touched: Vec<Touched>) -> 
     let present: std::collections::BTreeSet<Subject> =
         statuses.iter().filter_map(|s| rows::subject_of(s.subject.as_ref())).collect();
     for subject in subjects.into_iter().filter(|s| !present.contains(s)) {
-        gone(Kind::Status(rows::subject_message(&subject)));
+        gone(Kind::Status(convert::subject_ref(&subject)));
     }
     for group in groups.into_iter().filter(|g| !policies.iter().any(|p| p.group == *g)) {
         gone(Kind::PolicyGroup(group));

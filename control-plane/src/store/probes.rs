@@ -263,19 +263,7 @@ impl Tx {
         let count = over.len();
         for row in over {
             let subject: Subject = row.subject()?;
-            let old = row.status()?;
-            let next = Status {
-                state: State::Active,
-                cause: None,
-                reason: String::new(),
-                actor: "prober".into(),
-                evidence: None,
-                disabled_at: None,
-                retry_at: None,
-                hinted: false,
-                failed_probes: 0,
-                ..old
-            };
+            let next = decide::ended(row.status()?);
             let detail = json!({ "was": "throttled", "comment": "its time was over" });
             self.publish("subject.recovered", &subject, &next, detail).await?;
         }

@@ -12,6 +12,11 @@ use uuid::Uuid;
 
 use super::{Result, Store, StoreError};
 
+/// Longest text that a proxy may say of itself, in bytes.
+pub(crate) const MAX_NAME: usize = 256;
+/// A session not seen for so long is over: its replica is gone, or cut off.
+const SEEN_WITHIN: Duration = Duration::from_secs(35);
+
 /// One proxy's row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyRow {
@@ -27,6 +32,13 @@ pub struct ProxyRow {
     pub rejections: Vec<dp::Rejection>,
     /// When it last said anything, by the database's clock.
     pub last_seen_at: OffsetDateTime,
+}
+
+impl ProxyRow {
+    /// Whether its session is open, as far as the database knows.
+    pub fn is_connected(&self, now: OffsetDateTime) -> bool {
+        self.session_id.is_some() && now - self.last_seen_at <= SEEN_WITHIN
+    }
 }
 
 #[derive(sqlx::FromRow)]
@@ -90,11 +102,12 @@ impl Store {
              features = excluded.features, applied_epoch = excluded.applied_epoch, applied_revision = excluded.applied_revision, \
              applied_digest = excluded.applied_digest, rejections = excluded.rejections, last_seen_at = excluded.last_seen_at \
              WHERE $2 OR p.session_id = excluded.session_id OR p.session_id IS NULL \
-               OR p.last_seen_at < clock_timestamp() - interval '35 s' \
+               OR p.last_seen_at < clock_timestamp() - make_interval(secs => $3) \
              RETURNING proxy_id",
         )
         .bind(text)
         .bind(take)
+        .bind(SEEN_WITHIN.as_secs_f64())
         .fetch_all(&self.reports)
         .await?)
     }
@@ -111,7 +124,7 @@ impl Store {
         Ok(())
     }
 
-    /// All proxies, by id, and the database's clock. Connected: has a session and was seen within 35 s.
+    /// All proxies, by id, and the database's clock; see [`ProxyRow::is_connected`].
     ///
     /// # Errors
     /// `Unavailable`.

@@ -4,7 +4,7 @@ use spareline_core::{ChannelId, CredentialId, Subject};
 use spareline_proto::admin::v1 as admin;
 use sqlx::PgConnection;
 
-use super::{ChannelKey, Result, Store, StoreError, Tx, channels};
+use super::{ChannelKey, Result, StoreError, Tx, channels};
 
 impl Tx {
     /// Finds what a readable name means: a channel, one of its credentials (by id or fingerprint), one of its models, or a
@@ -14,16 +14,6 @@ impl Tx {
     /// `NotFound`, `Invalid`.
     pub async fn resolve(&mut self, name: &admin::SubjectName) -> Result<Subject> {
         resolve(self.conn(), name).await
-    }
-}
-
-impl Store {
-    /// As [`Tx::resolve`], without the lock.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid`.
-    pub async fn resolve(&self, name: &admin::SubjectName) -> Result<Subject> {
-        resolve(&mut *self.registry.acquire().await?, name).await
     }
 }
 

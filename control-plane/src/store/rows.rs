@@ -1,6 +1,6 @@
 //! Rows of `statuses` and the messages they become.
 
-use spareline_core::{Cause, ChannelId, CredentialId, Subject};
+use spareline_core::{Cause, ChannelId, CredentialId, Subject, convert};
 use spareline_proto::registry::v1 as pb;
 use sqlx::{FromRow, PgConnection};
 use time::OffsetDateTime;
@@ -49,61 +49,16 @@ pub(super) fn subject(kind: &str, id: i64, model: &str, credential: i64) -> Resu
     }
 }
 
-/// The subject as a message.
-pub(super) fn subject_message(subject: &Subject) -> pb::Subject {
-    let kind = match subject {
-        Subject::Channel(id) => pb::subject::Kind::ChannelId(id.0),
-        Subject::Credential(id) => pb::subject::Kind::CredentialId(id.0),
-        Subject::Ability { channel, model, credential } => pb::subject::Kind::Ability(pb::AbilityRef {
-            channel_id: channel.0,
-            model: model.to_string(),
-            credential_id: credential.map(|c| c.0),
-        }),
-    };
-    pb::Subject { kind: Some(kind) }
-}
-
 /// The subject of a message; `None` when it names none, or one that no database could hold.
 pub(super) fn subject_of(message: Option<&pb::Subject>) -> Option<Subject> {
-    Some(match message?.kind.as_ref()? {
-        pb::subject::Kind::ChannelId(id) => Subject::Channel(ChannelId(*id)),
-        pb::subject::Kind::CredentialId(id) => Subject::Credential(CredentialId(*id)),
-        pb::subject::Kind::Ability(a) if a.model.contains('\0') => return None,
-        pb::subject::Kind::Ability(a) => Subject::Ability {
-            channel: ChannelId(a.channel_id),
-            model: a.model.as_str().into(),
-            credential: a.credential_id.filter(|id| *id != 0).map(CredentialId),
-        },
-    })
-}
-
-/// A cause as a message's number.
-pub(super) fn cause_message(cause: Cause) -> pb::Cause {
-    match cause {
-        Cause::Operator => pb::Cause::Operator,
-        Cause::Credential => pb::Cause::Credential,
-        Cause::Quota => pb::Cause::Quota,
-        Cause::Throttled => pb::Cause::Throttled,
-        Cause::Unhealthy => pb::Cause::Unhealthy,
-        Cause::ModelUnavailable => pb::Cause::ModelUnavailable,
-    }
-}
-
-/// A message's cause; `None` when unset or unknown.
-pub(super) fn cause_of(number: i32) -> Option<Cause> {
-    Some(match pb::Cause::try_from(number).ok()? {
-        pb::Cause::Unspecified => return None,
-        pb::Cause::Operator => Cause::Operator,
-        pb::Cause::Credential => Cause::Credential,
-        pb::Cause::Quota => Cause::Quota,
-        pb::Cause::Throttled => Cause::Throttled,
-        pb::Cause::Unhealthy => Cause::Unhealthy,
-        pb::Cause::ModelUnavailable => Cause::ModelUnavailable,
+    convert::subject(message?).filter(|subject| match subject {
+        Subject::Ability { model, .. } => !model.contains('\0'),
+        Subject::Channel(_) | Subject::Credential(_) => true,
     })
 }
 
 /// A point in time as a message.
-pub(super) fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
+pub(crate) fn timestamp(at: OffsetDateTime) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: at.unix_timestamp(),
         nanos: i32::try_from(at.nanosecond()).unwrap_or(0),
@@ -210,9 +165,9 @@ pub(super) fn message(subject: &Subject, status: &Status, probing: bool) -> pb::
         State::Disabled => pb::ServingState::Disabled,
     };
     pb::Status {
-        subject: Some(subject_message(subject)),
+        subject: Some(convert::subject_ref(subject)),
         state: state.into(),
-        cause: status.cause.map_or(pb::Cause::Unspecified, cause_message).into(),
+        cause: status.cause.map_or(pb::Cause::Unspecified, convert::cause_ref).into(),
         reason: status.reason.clone(),
         disabled_at: status.disabled_at.map(timestamp),
         last_probed_at: status.last_probed_at.map(timestamp),

@@ -47,16 +47,20 @@ impl SecretKey {
     }
 }
 
-/// What can stand in a header.
-pub(super) fn check(field: &str, secret: &str) -> Result<()> {
-    let problem = if secret.is_empty() {
-        "must not be empty"
+/// Why a secret cannot stand in a header, where it has to; `None`: it can. It is not repeated in the complaint.
+pub(crate) fn problem(secret: &str) -> Option<&'static str> {
+    if secret.is_empty() {
+        Some("is empty")
     } else if secret.len() > 8192 {
-        "must not be longer than 8192 bytes"
-    } else if !secret.bytes().all(|b| (0x21..=0x7e).contains(&b)) {
-        "must be visible ASCII without spaces: it is sent in a header"
+        Some("is longer than 8192 bytes")
+    } else if !secret.bytes().all(|b| b.is_ascii_graphic()) {
+        Some("has blanks or characters that do not fit into a header")
     } else {
-        return Ok(());
-    };
-    Err(StoreError::invalid(field, problem))
+        None
+    }
+}
+
+/// As an error about `field`.
+pub(super) fn check(field: &str, secret: &str) -> Result<()> {
+    problem(secret).map_or(Ok(()), |problem| Err(StoreError::invalid(field, problem)))
 }

@@ -95,7 +95,7 @@ impl Tx {
                 continue;
             }
             let automatic = decide::is_automatic(&status);
-            let next = decide::cleared(&status, &self.actor, self.revision);
+            let next = decide::enabled(&status, &self.actor, self.revision);
             let detail = json!({ "comment": why, "was": status.cause.map(spareline_core::Cause::as_str) });
             let message = self.publish("subject.cleared", &subject, &next, detail).await?;
             if automatic {
@@ -106,7 +106,7 @@ impl Tx {
         for credential in &channel.credential_ids {
             let subject = Subject::Credential(CredentialId(*credential));
             if !seen.contains(&subject) {
-                let next = decide::cleared(&Status::default(), &self.actor, self.revision);
+                let next = decide::enabled(&Status::default(), &self.actor, self.revision);
                 self.publish("subject.cleared", &subject, &next, json!({ "comment": why })).await?;
             }
         }
@@ -118,7 +118,7 @@ impl Tx {
         let own = Subject::Channel(ChannelId(channel));
         let old = self.status(&own).await?;
         if old.state == State::Active || decide::is_automatic(&old) {
-            let next = decide::cleared(&old, &self.actor, self.revision);
+            let next = decide::enabled(&old, &self.actor, self.revision);
             self.publish("subject.cleared", &own, &next, json!({ "comment": why })).await?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Tx {
         }
         for (subject, status) in all {
             if status.state == State::Active || decide::is_automatic(&status) {
-                let next = decide::cleared(&status, &self.actor, self.revision);
+                let next = decide::enabled(&status, &self.actor, self.revision);
                 self.publish("subject.cleared", &subject, &next, json!({ "comment": why })).await?;
             }
         }

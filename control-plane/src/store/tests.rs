@@ -13,7 +13,7 @@ mod statuses;
 mod verdicts;
 
 use spareline_core::{ChannelId, CredentialId, Subject};
-use spareline_proto::{dataplane::v1 as dp, registry::v1 as pb};
+use spareline_proto::{admin::v1 as admin, dataplane::v1 as dp, registry::v1 as pb};
 
 use super::{ChannelKey, Store, StoreError, Tx, Work, Written};
 use crate::postgres::TestDatabase;
@@ -40,6 +40,10 @@ async fn write<T: Send + 'static>(
     work: impl for<'t> FnOnce(&'t mut Tx) -> Work<'t, T, StoreError> + Send,
 ) -> Result<Written<T>, StoreError> {
     store.write("tester", work).await
+}
+
+async fn resolve(store: &Store, name: admin::SubjectName) -> Result<Subject, StoreError> {
+    Ok(write(store, move |tx| Box::pin(async move { tx.resolve(&name).await })).await?.value)
 }
 
 async fn create(store: &Store, spec: pb::Channel, secrets: &[&str]) -> pb::Channel {
@@ -88,7 +92,7 @@ fn ability(channel: i64, model: &str, credential: Option<i64>) -> Subject {
 fn verdict(subject: &Subject, cause: pb::Cause, observed_revision: i64) -> dp::Verdict {
     dp::Verdict {
         verdict_id: uuid::Uuid::now_v7().to_string(),
-        subject: Some(super::rows::subject_message(subject)),
+        subject: Some(spareline_core::convert::subject_ref(subject)),
         cause: cause.into(),
         observed_revision,
         evidence: Some(pb::Evidence {
@@ -113,7 +117,7 @@ async fn report_one(store: &Store, verdict: dp::Verdict) -> dp::Disposition {
 
 /// The published status of a subject; active without a fence where there is none.
 async fn status(store: &Store, subject: &Subject) -> pb::Status {
-    let wanted = super::rows::subject_message(subject);
+    let wanted = spareline_core::convert::subject_ref(subject);
     let found = store.load().await.unwrap().statuses;
     found.into_iter().find(|s| s.subject.as_ref() == Some(&wanted)).unwrap_or_default()
 }

@@ -58,26 +58,6 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// The revision that this transaction's changes get.
-    pub fn revision(&self) -> i64 {
-        self.revision
-    }
-
-    /// The epoch.
-    pub fn epoch(&self) -> Uuid {
-        self.epoch
-    }
-
-    /// The database's clock, read when the lock was taken.
-    pub fn now(&self) -> OffsetDateTime {
-        self.now
-    }
-
-    /// Who is writing, for the audit log.
-    pub fn actor(&self) -> &str {
-        &self.actor
-    }
-
     /// Check everything, write nothing: the transaction is rolled back at its end (`validate_only`).
     pub fn dry_run(&mut self) {
         self.dry = true;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use spareline_core::{Cause, Subject};
+use spareline_core::{Cause, Subject, convert};
 use spareline_proto::{dataplane::v1 as dp, registry::v1 as pb};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -238,7 +238,7 @@ fn input(verdict: &dp::Verdict, actor: &str) -> VerdictInput {
         d.map(|d| std::time::Duration::try_from(d).unwrap_or_default())
     };
     VerdictInput {
-        cause: rows::cause_of(verdict.cause),
+        cause: convert::cause(verdict.cause),
         observed_revision: verdict.observed_revision,
         confirm: verdict.confirm,
         retry_after: duration(verdict.retry_after),

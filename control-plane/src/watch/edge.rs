@@ -16,7 +16,7 @@ use super::session::{Open, Received, ServerSession, Target};
 use super::{Guard, Inner};
 use crate::metrics::Metrics;
 use crate::refuse::refused;
-use crate::store::Store;
+use crate::store::{MAX_NAME, Store};
 use crate::world::{GroupSet, Viewer, World};
 
 /// How long a client may take to say hello.
@@ -29,8 +29,6 @@ const AHEAD: Duration = Duration::from_secs(2);
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a snapshot keeps others waiting.
 const SNAPSHOT_TURN: Duration = Duration::from_secs(5);
-/// Longest name of a proxy or an instance, in bytes.
-const MAX_NAME: usize = 256;
 /// Most labels, groups or features.
 const MAX_LIST: usize = 256;
 

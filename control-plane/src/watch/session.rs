@@ -104,8 +104,6 @@ pub struct ServerSession {
     flight: Option<Flight>,
     rejected: Rejected,
     acked: Option<dp::Position>,
-    /// The newest revision known to hold nothing new for the proxy.
-    seen: Revision,
     resync: Option<Duration>,
     heartbeat_at: Duration,
     ends_at: Duration,
@@ -164,7 +162,6 @@ impl ServerSession {
             flight: None,
             rejected: Rejected::default(),
             acked: held.filter(|_| resumed),
-            seen: Revision(0),
             resync: None,
             heartbeat_at: now + spread(settings.heartbeat, rng),
             ends_at: now + spread(settings.max_age, rng),
@@ -236,7 +233,6 @@ impl ServerSession {
         let delta = self.sent.diff(&target.items);
         // Nothing new for this proxy: it learns of the revision with the next heartbeat.
         if delta.is_empty() && (target.revision.0 == last || now < self.heartbeat_at) {
-            self.seen = target.revision;
             return None;
         }
         let mut update = delta.to_update();
@@ -310,7 +306,6 @@ impl ServerSession {
         let digest = self.rejected.digest_of(&self.sent);
         self.acked =
             Some(dp::Position { epoch: self.epoch.to_string(), revision: flight.revision.0, digest });
-        self.seen = flight.revision;
         Ok(Received::Acked { applied: ack.applied.unwrap_or_default(), rejections: ack.rejections })
     }
 
@@ -327,12 +322,6 @@ impl ServerSession {
     /// What the proxy acknowledged, or resumed from.
     pub fn applied(&self) -> Option<&dp::Position> {
         self.acked.as_ref()
-    }
-
-    /// The newest revision whose every item for this proxy it is known to serve (or to have rejected); zero: none yet.
-    pub fn reached(&self) -> Revision {
-        let acked = self.acked.as_ref().map_or(0, |p| p.revision);
-        if self.flight.is_some() || !self.synced { Revision(acked) } else { self.seen.max(Revision(acked)) }
     }
 
     /// What the proxy could not use, as of now.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use spareline_core::Revision;
-use spareline_core::items::{Item, ItemKey, Items};
+use spareline_core::items::{Delta, Items};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ impl Follower {
             Changes::None => self.thaw(),
             Changes::Some(changes) => {
                 self.thaw();
-                self.apply(&world, &changes);
+                self.apply(&world, changes);
             }
             Changes::Forked(found) => self.freeze(found, head),
             Changes::Reload => {
@@ -192,25 +192,14 @@ impl Follower {
         Ok(!self.store.events(&filter, 1, "").await?.items.is_empty())
     }
 
-    fn apply(&mut self, world: &World, changes: &ChangeSet) {
-        let mut items = world.items.clone();
-        for removed in &changes.removed {
-            if let Some(key) = ItemKey::from_ref(removed) {
-                items.remove(&key);
-            }
+    fn apply(&mut self, world: &World, changes: ChangeSet) {
+        let ChangeSet { head, channels, credentials, statuses, policies, removed, rollouts } = changes;
+        let delta = Delta::of(channels, credentials, statuses, policies).without(&removed);
+        let mut next = world.with(Revision(head.revision), world.items.apply(&delta));
+        if *next.rollouts != *rollouts {
+            next.rollouts = rollouts.into();
         }
-        let channels = changes.channels.iter().cloned().map(|m| Item::Channel(Arc::new(m)));
-        let credentials = changes.credentials.iter().cloned().map(|m| Item::Credential(Arc::new(m)));
-        let policies = changes.policies.iter().cloned().map(|m| Item::Policy(Arc::new(m)));
-        let statuses = changes.statuses.iter().cloned().map(|m| Item::Status(Arc::new(m)));
-        for item in policies.chain(credentials).chain(channels).chain(statuses) {
-            items.insert(item);
-        }
-        let mut next = world.with(Revision(changes.head.revision), items);
-        if *next.rollouts != *changes.rollouts {
-            next.rollouts = changes.rollouts.clone().into();
-        }
-        self.publish(changes.head, next);
+        self.publish(head, next);
     }
 
     fn publish(&mut self, head: Head, world: World) {
@@ -291,11 +280,8 @@ fn timed_out(error: &StoreError) -> bool {
 }
 
 fn items_of(snapshot: Snapshot) -> Items {
-    let channels = snapshot.channels.into_iter().map(|m| Item::Channel(Arc::new(m)));
-    let credentials = snapshot.credentials.into_iter().map(|m| Item::Credential(Arc::new(m)));
-    let statuses = snapshot.statuses.into_iter().map(|m| Item::Status(Arc::new(m)));
-    let policies = snapshot.policies.into_iter().map(|m| Item::Policy(Arc::new(m)));
-    policies.chain(credentials).chain(channels).chain(statuses).collect()
+    let Snapshot { channels, credentials, statuses, policies, .. } = snapshot;
+    Delta::of(channels, credentials, statuses, policies).items().collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spareline_core::Revision;
 use spareline_core::items::{Items, Narrowed};
+use spareline_core::spec::DEFAULT_GROUP;
 
 use super::World;
 
@@ -36,7 +37,7 @@ struct Part {
 impl GroupSet {
     /// Sorted, without repetitions. None means `default`, as it does for a channel.
     pub fn new(groups: &[String]) -> Self {
-        let mut groups = if groups.is_empty() { vec!["default".to_owned()] } else { groups.to_vec() };
+        let mut groups = if groups.is_empty() { vec![DEFAULT_GROUP.to_owned()] } else { groups.to_vec() };
         groups.sort_unstable();
         groups.dedup();
         Self(groups.into())

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -5,7 +6,7 @@ use spareline_core::items::Item;
 use spareline_core::{ChannelId, Revision, Subject};
 use spareline_proto::registry::v1 as pb;
 
-use super::{GroupSet, channel, of, state};
+use super::{GroupSet, Viewer, World, channel, of, state};
 
 fn line(id: i64, revision: i64, groups: &[&str], credentials: &[i64]) -> Item {
     Item::Channel(Arc::new(pb::Channel {
@@ -61,20 +62,24 @@ fn part6_equal_groups_share_one_part_and_it_follows() {
     assert_eq!(groups, GroupSet::new(&["default".into(), "vip".into()]));
     assert_eq!(GroupSet::new(&[]), GroupSet::new(&["default".into()]), "none means default");
 
+    let labels = BTreeMap::new();
+    let narrowed =
+        |world: &World| worlds.view(&Viewer { groups: &groups, proxy_id: "proxy-1", labels: &labels }, world);
+
     let first = of("one", 1, [line(1, 1, &["vip"], &[]), line(2, 1, &["other"], &[])]);
-    let part = worlds.narrowed(&groups, &first);
+    let part = narrowed(&first);
     assert_eq!(part.channels().map(|(id, _)| id).collect::<Vec<_>>(), [ChannelId(1)]);
 
     let mut items = first.items.clone();
     items.insert(line(3, 2, &[], &[]));
     let second = first.with(Revision(2), items);
-    let part = worlds.narrowed(&groups, &second);
+    let part = narrowed(&second);
     assert_eq!(part.channels().map(|(id, _)| id).collect::<Vec<_>>(), [ChannelId(1), ChannelId(3)]);
     // An older world is answered too, and does not replace what is followed.
-    assert_eq!(worlds.narrowed(&groups, &first).channel_count(), 1);
-    assert_eq!(worlds.narrowed(&groups, &second).digest(), part.digest());
+    assert_eq!(narrowed(&first).channel_count(), 1);
+    assert_eq!(narrowed(&second).digest(), part.digest());
     // The same revision of another epoch is another registry.
-    assert_eq!(worlds.narrowed(&groups, &of("two", 2, [])).channel_count(), 0);
+    assert_eq!(narrowed(&of("two", 2, [])).channel_count(), 0);
 }
 
 #[test]

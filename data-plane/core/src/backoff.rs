@@ -74,8 +74,8 @@ impl Series {
         Duration::from_secs_f64(seconds)
     }
 
-    /// The pause after `tries` fruitless tries, +-10 %.
-    pub fn pause(&self, tries: u32, rng: &mut impl Rng) -> Duration {
-        self.nominal(tries).mul_f64(rng.random_range(0.9..=1.1))
+    /// The pause after `tries` fruitless tries, +-10 % by `jitter` in 0..1.
+    pub fn pause(&self, tries: u32, jitter: f64) -> Duration {
+        self.nominal(tries).mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0))
     }
 }

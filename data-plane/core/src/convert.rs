@@ -9,7 +9,6 @@ mod options;
 mod policy;
 mod policy_fleet;
 mod status;
-mod statuses;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,6 @@ pub use channel::channel;
 pub use check::Violation;
 pub use policy::{limits, policy};
 pub use status::{StatusSpec, status};
-pub use statuses::StatusRanges;
 pub use subject::{subject, subject_ref};
 pub use urls::{is_version, mistaken, without_endpoint};
 pub use words::{cause, cause_ref, credential_order, endpoint, endpoint_ref, probe_kind};

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use spareline_proto::admin::v1::Rollout;
 use spareline_proto::registry::v1::{Channel, Policy};
 
-use crate::convert::{self, Violation};
+use crate::convert;
 use crate::reflect;
 use yaml::{Extra, Located, Node};
-pub use yaml::{Problem, Problems, duration_text};
+pub use yaml::{Problem, Problems};
 
 /// Fields of a channel that a file does not set.
 pub const CHANNEL_HIDDEN: &[&str] = &["channel_id", "credential_ids", "spec_revision", "etag"];
@@ -157,14 +157,9 @@ impl RegistryFile {
                     problems.at_path(&path, format!("`{name}` is listed twice"));
                 }
             }
-            let mut whole = channel.clone();
-            whole.credential_ids.clear();
-            for violation in
-                violations_of_channel(&whole).into_iter().chain(convert::mistaken(&whole.base_url))
-            {
-                let field = violation.field.trim_start_matches("channel.");
-                let at = if field.is_empty() { path.clone() } else { format!("{path}.{field}") };
-                problems.at_path(&at, violation.problem);
+            let violations = convert::channel(channel).err().unwrap_or_default();
+            for violation in violations.into_iter().chain(convert::mistaken(&channel.base_url)) {
+                problems.at_path(&format!("{path}.{}", violation.field), violation.problem);
             }
         }
         let mut groups = BTreeMap::new();
@@ -173,19 +168,10 @@ impl RegistryFile {
                 problems.at_path(path, format!("group `{}` has a policy at {first} too", policy.group));
             }
             for violation in convert::policy(policy).err().unwrap_or_default() {
-                let field = violation.field.trim_start_matches("policy.");
-                problems.at_path(&format!("{path}.{field}"), violation.problem);
+                problems.at_path(&format!("{path}.{}", violation.field), violation.problem);
             }
         }
     }
-}
-
-/// What is wrong with a channel that has no id yet.
-fn violations_of_channel(channel: &Channel) -> Vec<Violation> {
-    let mut channel = channel.clone();
-    channel.channel_id = 1;
-    channel.spec_revision = 1;
-    convert::channel(&channel).err().unwrap_or_default()
 }
 
 impl RolloutFile {

@@ -6,6 +6,7 @@ pub mod classify;
 pub mod commit;
 pub mod convert;
 pub mod derive;
+pub mod duration;
 pub mod errortext;
 pub mod file;
 #[cfg(test)]

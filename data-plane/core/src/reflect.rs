@@ -19,8 +19,16 @@ impl Named for spareline_proto::registry::v1::Policy {
     const NAME: &'static str = "spareline.registry.v1.Policy";
 }
 
+impl Named for spareline_proto::registry::v1::Evidence {
+    const NAME: &'static str = "spareline.registry.v1.Evidence";
+}
+
 impl Named for spareline_proto::admin::v1::Rollout {
     const NAME: &'static str = "spareline.admin.v1.Rollout";
+}
+
+impl Named for spareline_proto::admin::v1::Stage {
+    const NAME: &'static str = "spareline.admin.v1.Stage";
 }
 
 static POOL: LazyLock<Option<DescriptorPool>> =

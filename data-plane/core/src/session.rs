@@ -19,7 +19,7 @@ use spareline_proto::dataplane::v1::watch_response::Message as Response;
 use crate::backoff::FullJitter;
 use crate::convert;
 use crate::ids::Revision;
-use crate::items::{Delta, Item, Items};
+use crate::items::{Delta, Items};
 use crate::view::{Clock, Rejection, View};
 
 /// How long without a control plane until the proxy counts as alone.
@@ -267,13 +267,8 @@ impl ClientSession {
             _ if chunk.frame <= up.frame => return Err(Why::Protocol("a frame that is not new")),
             _ => Staged { frame: chunk.frame, items: Items::default() },
         };
-        let channels = chunk.channels.into_iter().map(|m| Item::Channel(Arc::new(m)));
-        let credentials = chunk.credentials.into_iter().map(|m| Item::Credential(Arc::new(m)));
-        let statuses = chunk.statuses.into_iter().map(|m| Item::Status(Arc::new(m)));
-        let policies = chunk.policies.into_iter().map(|m| Item::Policy(Arc::new(m)));
-        for item in policies.chain(credentials).chain(channels).chain(statuses) {
-            staged.items.insert(item);
-        }
+        let part = Delta::of(chunk.channels, chunk.credentials, chunk.statuses, chunk.policies);
+        staged.items = staged.items.apply(&part);
         if !chunk.last {
             up.staged = Some(staged);
             return Ok(Vec::new());

@@ -207,16 +207,6 @@ impl EndpointSet {
         self.0 |= 1 << endpoint as u16;
     }
 
-    /// Those in both.
-    pub fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Those in either.
-    pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -29,15 +29,6 @@ pub(super) fn commented(rollout_id: &str, comment: &str) -> Result<i64, Status> 
     Ok(id)
 }
 
-/// 1 to 100 rows; zero means 20.
-pub(super) fn page_size(asked: i32) -> Result<u32, Status> {
-    match u32::try_from(asked) {
-        Ok(0) => Ok(20),
-        Ok(n) => Ok(n.min(100)),
-        Err(_) => Err(invalid_field("page_size", format!("{asked} is negative"))),
-    }
-}
-
 /// `active`, `state=active`, `state = "ROLLOUT_STATE_ACTIVE"`; nothing: any.
 pub(super) fn state(filter: &str) -> Result<Option<RolloutState>, Status> {
     let word = filter.trim();

@@ -1,21 +1,17 @@
 //! `CreateRollout`: resolves each change against the registry, and says what it does and for whom.
 
 use prost_reflect::ReflectMessage as _;
+use prost_types::FieldMask;
 use spareline_proto::admin::v1::*;
 use spareline_proto::registry::v1 as pb;
 use tonic::Status;
 
-use super::super::channels::filled_in;
-use super::super::{mask, violations_of_policy, violations_of_written};
+use super::super::{channels, mask, policies, violations_of_policy, violations_of_written};
 use super::{Refusal, Rollouts, Violations, checks, invalid_field, message, of_store, request_id};
 use crate::reflect::{self, Named, NotDescribed};
 use crate::rollout::cohort;
 use crate::store::{ChannelKey, NewChange, Request, RolloutRow, StoreError, Tx, Written};
 
-/// Fields of a channel that the server sets.
-const CHANNEL_FIXED: &[&str] = &["channel_id", "spec_revision", "etag"];
-/// Fields of a policy that the server sets, and the one that says which.
-const POLICY_FIXED: &[&str] = &["group", "revision", "etag"];
 /// Most proxies that are named.
 const NAMED: usize = 20;
 
@@ -138,95 +134,110 @@ async fn store(tx: &mut Tx, draft: Rollout) -> Result<(RolloutRow, Vec<ChangeEff
     Ok((row, effects))
 }
 
-/// One change, whole; `None` where it is wrong.
+/// A change as it is to be stored, and what it does; `None` where it is wrong.
+type Resolved = Option<(NewChange, ChangeEffect)>;
+
+/// One change, whole.
 async fn resolve(
     tx: &mut Tx,
     field: &str,
     change: Change,
     violations: &mut Violations,
-) -> Result<Option<(NewChange, ChangeEffect)>, Refusal> {
-    let masked = change.update_mask.as_ref().filter(|m| !m.paths.is_empty());
-    Ok(match change.kind {
-        None => None,
+) -> Result<Resolved, Refusal> {
+    let mask = change.update_mask.filter(|m| !m.paths.is_empty());
+    match change.kind {
+        None => Ok(None),
         Some(change::Kind::DeleteChannel(name)) => {
             let current = tx.channel(&name.as_str().into()).await?;
             let effect = effect(&current.name, "delete", Vec::new());
-            Some((NewChange::Delete(Box::new(current)), effect))
+            Ok(Some((NewChange::Delete(Box::new(current)), effect)))
         }
-        Some(change::Kind::Upsert(wanted)) => {
-            let key = match wanted.channel_id {
-                id @ 1.. => ChannelKey::Id(id),
-                _ => ChannelKey::Name(wanted.name.clone()),
-            };
-            let current = match tx.channel(&key).await {
-                Ok(current) => Some(current),
-                Err(StoreError::NotFound(_)) if wanted.channel_id <= 0 => None,
-                Err(error) => return Err(error.into()),
-            };
-            if let Some(current) = &current
-                && !wanted.etag.is_empty()
-                && wanted.etag != current.etag
-            {
-                return Err(StoreError::Conflict(format!("channel {:?}", current.name)).into());
-            }
-            let mut found = Violations::default();
-            let next = match (&current, masked) {
-                (Some(current), Some(mask)) => {
-                    mask::apply(current, &wanted, Some(mask), CHANNEL_FIXED, &mut found)?
-                }
-                (None, Some(_)) => {
-                    let problem =
-                        format!("there is no channel {:?}: to make it, leave out update_mask", wanted.name);
-                    violations.add(format!("{field}.upsert.name"), problem);
-                    return Ok(None);
-                }
-                (Some(current), None) => {
-                    // Whoever writes a spec by hand means the keys it has.
-                    let keep = wanted.credential_ids.is_empty();
-                    let ids =
-                        if keep { current.credential_ids.clone() } else { wanted.credential_ids.clone() };
-                    let name =
-                        if wanted.name.is_empty() { current.name.clone() } else { wanted.name.clone() };
-                    pb::Channel { name, credential_ids: ids, channel_id: current.channel_id, ..wanted }
-                }
-                (None, None) => wanted,
-            };
-            if violations.take(field, found) {
-                return Ok(None);
-            }
-            let next = filled_in(next);
-            let found = violations_of_written(&next, current.as_ref());
-            violations.extend(&format!("{field}.upsert"), found);
-            let fields = differences(current.as_ref(), &next, CHANNEL_FIXED)?;
-            let action = if current.is_some() { "update" } else { "create" };
-            let effect = effect(&next.name, action, fields);
-            Some((NewChange::Upsert { current: current.map(Box::new), next: Box::new(next) }, effect))
-        }
+        Some(change::Kind::Upsert(wanted)) => channel(tx, field, wanted, mask.as_ref(), violations).await,
         Some(change::Kind::UpsertPolicy(wanted)) => {
-            let current = tx.policy(&wanted.group).await?;
-            if !wanted.etag.is_empty() && current.as_ref().is_none_or(|c| c.etag != wanted.etag) {
-                return Err(StoreError::Conflict(format!("the policy of group {:?}", wanted.group)).into());
-            }
-            let mut found = Violations::default();
-            let mut next = match masked {
-                Some(mask) => {
-                    let current = current.clone().unwrap_or_default();
-                    mask::apply(&current, &wanted, Some(mask), POLICY_FIXED, &mut found)?
-                }
-                None => wanted.clone(),
-            };
-            if violations.take(field, found) {
-                return Ok(None);
-            }
-            next.group.clone_from(&wanted.group);
-            violations.extend(&format!("{field}.upsert_policy"), violations_of_policy(&next));
-            let action = if current.is_some() { "update" } else { "create" };
-            let fields = differences(current.as_ref(), &next, POLICY_FIXED)?;
-            let effect =
-                ChangeEffect { policy_group: Some(next.group.clone()), ..effect("", action, fields) };
-            Some((NewChange::Policy(Box::new(next)), effect))
+            policy(tx, field, wanted, mask.as_ref(), violations).await
         }
-    })
+    }
+}
+
+async fn channel(
+    tx: &mut Tx,
+    field: &str,
+    wanted: pb::Channel,
+    mask: Option<&FieldMask>,
+    violations: &mut Violations,
+) -> Result<Resolved, Refusal> {
+    let key = match wanted.channel_id {
+        id @ 1.. => ChannelKey::Id(id),
+        _ => ChannelKey::Name(wanted.name.clone()),
+    };
+    let current = match tx.channel(&key).await {
+        Ok(current) => Some(current),
+        Err(StoreError::NotFound(_)) if wanted.channel_id <= 0 => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(current) = &current
+        && !wanted.etag.is_empty()
+        && wanted.etag != current.etag
+    {
+        return Err(StoreError::Conflict(format!("channel {:?}", current.name)).into());
+    }
+    let mut found = Violations::default();
+    let next = match (&current, mask) {
+        (Some(current), Some(mask)) => {
+            mask::apply(current, &wanted, Some(mask), channels::FIXED, &mut found)?
+        }
+        (None, Some(_)) => {
+            let problem = format!("there is no channel {:?}: to make it, leave out update_mask", wanted.name);
+            violations.add(format!("{field}.upsert.name"), problem);
+            return Ok(None);
+        }
+        (Some(current), None) => {
+            // Whoever writes a spec by hand means the keys it has.
+            let keep = wanted.credential_ids.is_empty();
+            let ids = if keep { current.credential_ids.clone() } else { wanted.credential_ids.clone() };
+            let name = if wanted.name.is_empty() { current.name.clone() } else { wanted.name.clone() };
+            pb::Channel { name, credential_ids: ids, channel_id: current.channel_id, ..wanted }
+        }
+        (None, None) => wanted,
+    };
+    if violations.take(field, found) {
+        return Ok(None);
+    }
+    let next = channels::filled_in(next);
+    violations.extend(&format!("{field}.upsert"), violations_of_written(&next, current.as_ref()));
+    let fields = differences(current.as_ref(), &next, channels::FIXED)?;
+    let effect = effect(&next.name, if current.is_some() { "update" } else { "create" }, fields);
+    Ok(Some((NewChange::Upsert { current: current.map(Box::new), next: Box::new(next) }, effect)))
+}
+
+async fn policy(
+    tx: &mut Tx,
+    field: &str,
+    wanted: pb::Policy,
+    mask: Option<&FieldMask>,
+    violations: &mut Violations,
+) -> Result<Resolved, Refusal> {
+    let current = tx.policy(&wanted.group).await?;
+    if !wanted.etag.is_empty() && current.as_ref().is_none_or(|c| c.etag != wanted.etag) {
+        return Err(StoreError::Conflict(format!("the policy of group {:?}", wanted.group)).into());
+    }
+    let mut found = Violations::default();
+    let mut next = match mask {
+        Some(mask) => {
+            let current = current.clone().unwrap_or_default();
+            mask::apply(&current, &wanted, Some(mask), policies::FIXED, &mut found)?
+        }
+        None => wanted.clone(),
+    };
+    if violations.take(field, found) {
+        return Ok(None);
+    }
+    next.group.clone_from(&wanted.group);
+    violations.extend(&format!("{field}.upsert_policy"), violations_of_policy(&next));
+    let fields = differences(current.as_ref(), &next, policies::FIXED)?;
+    let action = if current.is_some() { "update" } else { "create" };
+    let effect = ChangeEffect { policy_group: Some(next.group.clone()), ..effect("", action, fields) };
+    Ok(Some((NewChange::Policy(Box::new(next)), effect)))
 }
 
 fn effect(channel: &str, action: &str, fields: Vec<String>) -> ChangeEffect {

@@ -1,11 +1,9 @@
 //! Rows as callers see them.
 
-use prost_types::Timestamp;
 use spareline_proto::admin::v1::*;
-use time::OffsetDateTime;
 
 use crate::rollout::gate::Evidence;
-use crate::store::{ChangeRow, RolloutRow, RolloutTarget, SpecRecord};
+use crate::store::{ChangeRow, RolloutRow, RolloutTarget, SpecRecord, timestamp};
 
 /// Most proxies that are named.
 const NAMED: usize = 20;
@@ -68,8 +66,4 @@ pub(super) fn spec(record: SpecRecord) -> ChannelSpec {
         current: record.current,
         rollout_id: record.rollout_id.map_or_else(String::new, |id| id.to_string()),
     }
-}
-
-fn timestamp(at: OffsetDateTime) -> Timestamp {
-    Timestamp { seconds: at.unix_timestamp(), nanos: i32::try_from(at.nanosecond()).unwrap_or(0) }
 }

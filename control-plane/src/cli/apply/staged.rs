@@ -8,7 +8,7 @@ use spareline_proto::registry::v1::Channel;
 use super::{Run, signed};
 use crate::cli::Failure;
 use crate::cli::client::{Registry, refused};
-use crate::cli::plan::{Listed, Plan};
+use crate::cli::plan::{ChannelStep, Listed, Plan};
 
 impl Run {
     /// Starts the rollout, or says whom it would reach.
@@ -21,50 +21,7 @@ impl Run {
         registry: &Registry,
         out: &mut (dyn Write + Send),
     ) -> Result<(), Failure> {
-        for step in plan.channels {
-            let what = format!("store the credentials of channel `{}`", step.wanted.name);
-            let ids = if dry_run {
-                let known = |l: &Listed| if let Listed::Known(id) = l { Some(*id) } else { None };
-                step.credentials.iter().filter_map(known).collect()
-            } else {
-                // Any channel will do: what is stored beside it belongs to nobody yet.
-                let beside = step.current.as_ref().or_else(|| registry.channels.values().next());
-                let beside = beside.map(|c| c.channel_id.to_string());
-                let new = step.credentials.iter().any(|l| matches!(l, Listed::New(_)));
-                if new && beside.is_none() {
-                    let why = "the registry has no channel yet: make the first one without --rollout";
-                    return Err(Failure::Usage(why.to_owned()));
-                }
-                self.stored(&step, &beside.unwrap_or_default(), &what).await?
-            };
-            let change = if step.current.is_some() {
-                let update = step.update(ids);
-                Change { kind: update.channel.map(change::Kind::Upsert), update_mask: update.update_mask }
-            } else {
-                let channel = Channel { credential_ids: ids, ..step.wanted };
-                Change { kind: Some(change::Kind::Upsert(channel)), update_mask: None }
-            };
-            rollout.changes.push(change);
-        }
-        for step in plan.policies {
-            let update = step.request();
-            let kind = update.policy.map(change::Kind::UpsertPolicy);
-            rollout.changes.push(Change { kind, update_mask: update.update_mask });
-        }
-        if prune {
-            if let Some(policy) = plan.extra_policies.first() {
-                let why = format!(
-                    "the policy of group {} cannot be removed by a rollout: apply without it",
-                    policy.group
-                );
-                return Err(Failure::Usage(why));
-            }
-            let gone = plan.extra_channels.into_iter().map(|c| Change {
-                kind: Some(change::Kind::DeleteChannel(c.channel_id.to_string())),
-                update_mask: None,
-            });
-            rollout.changes.extend(gone);
-        }
+        rollout.changes = self.changes(plan, prune, dry_run, registry).await?;
         if rollout.changes.is_empty() {
             writeln!(out, "nothing to roll out: the registry matches")?;
             return Ok(());
@@ -93,5 +50,67 @@ impl Run {
             writeln!(out, "rollout {} started (etag {})", rollout.rollout_id, rollout.etag)?;
         }
         Ok(())
+    }
+    /// What differs, as changes. New credentials are stored on the way, without use, but for a dry run.
+    async fn changes(
+        &mut self,
+        plan: Plan,
+        prune: bool,
+        dry_run: bool,
+        registry: &Registry,
+    ) -> Result<Vec<Change>, Failure> {
+        let mut changes = Vec::new();
+        for step in plan.channels {
+            let ids = if dry_run {
+                step.credentials.iter().filter_map(Listed::id).collect()
+            } else {
+                self.stored_beside_any(&step, registry).await?
+            };
+            changes.push(if step.current.is_some() {
+                let update = step.update(ids);
+                Change { kind: update.channel.map(change::Kind::Upsert), update_mask: update.update_mask }
+            } else {
+                let channel = Channel { credential_ids: ids, ..step.wanted };
+                Change { kind: Some(change::Kind::Upsert(channel)), update_mask: None }
+            });
+        }
+        for step in plan.policies {
+            let update = step.request();
+            let kind = update.policy.map(change::Kind::UpsertPolicy);
+            changes.push(Change { kind, update_mask: update.update_mask });
+        }
+        if prune {
+            if let Some(policy) = plan.extra_policies.first() {
+                let why = format!(
+                    "the policy of group {} cannot be removed by a rollout: apply without it",
+                    policy.group
+                );
+                return Err(Failure::Usage(why));
+            }
+            let gone = plan.extra_channels.into_iter().map(|c| Change {
+                kind: Some(change::Kind::DeleteChannel(c.channel_id.to_string())),
+                update_mask: None,
+            });
+            changes.extend(gone);
+        }
+        Ok(changes)
+    }
+
+    /// The ids of a step's credentials, new ones stored first. Any channel will do to store them beside: they belong to nobody
+    /// yet.
+    async fn stored_beside_any(
+        &mut self,
+        step: &ChannelStep,
+        registry: &Registry,
+    ) -> Result<Vec<i64>, Failure> {
+        let beside = step.current.as_ref().or_else(|| registry.channels.values().next());
+        let new = step.credentials.iter().any(|l| matches!(l, Listed::New(_)));
+        if new && beside.is_none() {
+            let why = "the registry has no channel yet: make the first one without --rollout";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let beside = beside.map(|c| c.channel_id.to_string()).unwrap_or_default();
+        let what = format!("store the credentials of channel `{}`", step.wanted.name);
+        self.stored(step, &beside, &what).await
     }
 }

@@ -36,9 +36,7 @@ pub(super) async fn tallies(conn: &mut PgConnection, rollout_id: i64) -> Result<
 /// The connected proxies.
 pub(super) async fn connected(conn: &mut PgConnection) -> Result<Vec<ProxyRow>> {
     let (rows, now) = proxies::read(conn).await?;
-    let live =
-        |row: &ProxyRow| row.session_id.is_some() && now - row.last_seen_at <= time::Duration::seconds(35);
-    Ok(rows.into_iter().filter(live).collect())
+    Ok(rows.into_iter().filter(|row| row.is_connected(now)).collect())
 }
 
 impl Store {

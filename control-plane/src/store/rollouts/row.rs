@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use super::super::abilities;
 use crate::rollout::cohort::{Cohort, Reach};
+use crate::rollout::step::Standing;
 use crate::rollout::{Overlay, Staged};
 
 /// One rollout as stored.
@@ -84,6 +85,11 @@ impl RolloutRow {
     /// Whether its cohort sees it.
     pub fn lasts(&self) -> bool {
         matches!(self.state, RolloutState::Active | RolloutState::Paused)
+    }
+
+    /// Where it stands, for the decision what it does next.
+    pub(crate) fn standing(&self) -> Standing<'_> {
+        Standing { state: self.state, stages: &self.stages, current: self.current, started: self.started_at }
     }
 
     /// Echoed back to detect a lost race.

@@ -1,7 +1,8 @@
 //! Part 3 and 5: channels, history, abilities, etags, request ids.
 
-use super::super::{ChannelFilter, Request, Violation};
+use super::super::{ChannelFilter, Request};
 use super::*;
+use spareline_core::convert::Violation;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn part3_a_channel_its_history_and_its_abilities_are_written_at_once() {

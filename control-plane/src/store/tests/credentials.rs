@@ -71,13 +71,13 @@ async fn part5_a_retired_secret_is_wiped_and_its_channel_does_not_go_on_without_
     let one = create(&store, spec("one"), &["sk-canary-secret-xyz"]).await;
     let id = one.credential_ids[0];
     assert_eq!(
-        store.equal_credentials(&["sk-canary-secret-xyz".into(), "other".into()]).await.unwrap(),
+        store.equal_credentials_at(&["sk-canary-secret-xyz".into(), "other".into()], &one).await.unwrap(),
         [id, 0]
     );
     write(&store, |tx| Box::pin(async move { tx.retire_credential(CredentialId(id), "leaked").await }))
         .await
         .unwrap();
-    assert_eq!(store.equal_credentials(&["sk-canary-secret-xyz".into()]).await.unwrap(), [0]);
+    assert_eq!(store.equal_credentials_at(&["sk-canary-secret-xyz".into()], &one).await.unwrap(), [0]);
     let left: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM credentials WHERE sealed_secret IS NOT NULL OR secret_hash IS NOT NULL",
     )
@@ -110,11 +110,7 @@ async fn part5_fingerprints_show_four_characters_and_tell_secrets_apart() {
     assert!(long.fingerprint.starts_with("abcd-") && long.fingerprint != other.fingerprint);
     assert!(!short.fingerprint.contains("abcd"), "most of a short secret would be shown");
     assert!(matches!(add("sk-long-enough-abcd").await, Err(StoreError::AlreadyExists(_))));
-    let name = spareline_proto::admin::v1::SubjectName {
-        channel: "one".into(),
-        credential: Some(long.fingerprint.clone()),
-        model: None,
-    };
-    assert_eq!(store.resolve(&name).await.unwrap(), key(long.credential_id));
-    assert_eq!(store.credential(CredentialId(long.credential_id)).await.unwrap(), long);
+    let name =
+        admin::SubjectName { channel: "one".into(), credential: Some(long.fingerprint.clone()), model: None };
+    assert_eq!(resolve(&store, name).await.unwrap(), key(long.credential_id));
 }

@@ -11,7 +11,7 @@ async fn tally(
     observed: i64,
 ) -> super::super::HealthResult {
     let tally = dp::HealthTally {
-        subject: Some(super::super::rows::subject_message(subject)),
+        subject: Some(spareline_core::convert::subject_ref(subject)),
         successes,
         failures: trailing,
         trailing_failures: trailing,

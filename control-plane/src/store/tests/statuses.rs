@@ -123,19 +123,14 @@ async fn part5_a_corrected_endpoint_or_model_name_clears_and_fences() {
 async fn part5_subjects_are_named_as_people_do() {
     let (_db, store) = fresh().await;
     let one = create(&store, spec("one"), &["sk-0123456789abcdef"]).await;
-    let name = |channel: &str, credential: Option<&str>, model: Option<&str>| {
-        spareline_proto::admin::v1::SubjectName {
-            channel: channel.into(),
-            credential: credential.map(Into::into),
-            model: model.map(Into::into),
-        }
+    let name = |channel: &str, credential: Option<&str>, model: Option<&str>| admin::SubjectName {
+        channel: channel.into(),
+        credential: credential.map(Into::into),
+        model: model.map(Into::into),
     };
     let k = one.credential_ids[0];
     let id = one.channel_id.to_string();
-    let resolve = |n: spareline_proto::admin::v1::SubjectName| {
-        let store = store.clone();
-        async move { store.resolve(&n).await }
-    };
+    let resolve = |name| resolve(&store, name);
     assert_eq!(resolve(name("one", None, None)).await.unwrap(), channel(one.channel_id));
     assert_eq!(resolve(name(&id, None, None)).await.unwrap(), channel(one.channel_id));
     assert_eq!(resolve(name("one", Some(&k.to_string()), None)).await.unwrap(), key(k));

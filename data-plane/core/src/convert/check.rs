@@ -12,6 +12,13 @@ pub struct Violation {
     pub problem: String,
 }
 
+impl Violation {
+    /// Of one field.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.problem)
@@ -26,7 +33,7 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn add(&mut self, field: impl fmt::Display, problem: impl Into<String>) {
-        self.violations.push(Violation { field: field.to_string(), problem: problem.into() });
+        self.violations.push(Violation::new(field.to_string(), problem));
     }
 
     pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Violation>> {

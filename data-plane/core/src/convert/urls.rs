@@ -99,7 +99,7 @@ pub fn mistaken(base_url: &str) -> Option<Violation> {
         let twice = segments.windows(2).find(|two| two[0] == two[1] && is_version(two[0]))?;
         format!("has /{0}/{0} in it: write /{0} once", twice[0])
     };
-    Some(Violation { field: "base_url".to_owned(), problem })
+    Some(Violation::new("base_url", problem))
 }
 
 /// A base URL's path without the endpoint's path at its end, if it has one: behind a version, or `/chat/completions` anywhere. A path

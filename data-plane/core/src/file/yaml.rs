@@ -10,12 +10,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-pub use message::duration_text;
 pub(crate) use message::{Extra, message};
 
 /// A value and where it stands.
@@ -115,21 +113,6 @@ pub(crate) fn parse(text: &str) -> Result<Located, Problem> {
             .to_owned();
         Problem { line, column, path: String::new(), problem }
     })
-}
-
-/// `500ms`, `10s`, `2m`, `1h`; at most a year.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let seconds = number.parse::<f64>().ok()?;
-    Duration::try_from_secs_f64(seconds * scale).ok().filter(|d| *d <= Duration::from_secs(366 * 86_400))
 }
 
 impl Node {

@@ -23,11 +23,6 @@ impl Ticket {
         Self { mark, health, held }
     }
 
-    /// Whether it is a trial.
-    pub fn is_trial(&self) -> bool {
-        !self.held.is_empty()
-    }
-
     /// The attempt worked, or its first content came: counts, closes the breaker, frees the trial.
     pub fn success(&mut self) {
         self.each(|_, cell| cell.success());

@@ -58,15 +58,32 @@ impl Delta {
         }
     }
 
-    /// From the wire. Names of nothing are left out.
-    pub fn from_update(update: dp::Update) -> Self {
+    /// These messages added or replaced; nothing gone.
+    pub fn of(
+        channels: Vec<pb::Channel>,
+        credentials: Vec<pb::Credential>,
+        statuses: Vec<pb::Status>,
+        policies: Vec<pb::Policy>,
+    ) -> Self {
         Self {
-            channels: update.channels.into_iter().map(Arc::new).collect(),
-            credentials: update.credentials.into_iter().map(Arc::new).collect(),
-            statuses: update.statuses.into_iter().map(Arc::new).collect(),
-            policies: update.policies.into_iter().map(Arc::new).collect(),
-            removed: update.removed.iter().filter_map(ItemKey::from_ref).collect(),
+            channels: channels.into_iter().map(Arc::new).collect(),
+            credentials: credentials.into_iter().map(Arc::new).collect(),
+            statuses: statuses.into_iter().map(Arc::new).collect(),
+            policies: policies.into_iter().map(Arc::new).collect(),
+            removed: Vec::new(),
         }
+    }
+
+    /// The same with what these name gone; names of nothing are left out.
+    #[must_use]
+    pub fn without(self, removed: &[dp::ItemRef]) -> Self {
+        Self { removed: removed.iter().filter_map(ItemKey::from_ref).collect(), ..self }
+    }
+
+    /// From the wire.
+    pub fn from_update(update: dp::Update) -> Self {
+        Self::of(update.channels, update.credentials, update.statuses, update.policies)
+            .without(&update.removed)
     }
 
     /// As it goes on the wire; frame, position, flag and time are for the session to fill in.

@@ -197,5 +197,5 @@ fn positive(field: &str, id: i64) -> Result<(), Vec<Violation>> {
     if id > 0 {
         return Ok(());
     }
-    Err(vec![Violation { field: field.to_owned(), problem: "must be positive".to_owned() }])
+    Err(vec![Violation::new(field, "must be positive")])
 }

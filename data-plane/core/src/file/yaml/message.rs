@@ -166,23 +166,11 @@ fn int(node: &Node) -> Option<i128> {
 
 fn duration(node: &Located, of: &MessageDescriptor) -> Option<Value> {
     let Node::Text(text) = &node.value else { return None };
-    let time = super::duration(text)?;
+    let time = crate::duration::parse(text)?;
     let mut out = DynamicMessage::new(of.clone());
     out.try_set_field_by_name("seconds", Value::I64(i64::try_from(time.as_secs()).ok()?)).ok()?;
     out.try_set_field_by_name("nanos", Value::I32(i32::try_from(time.subsec_nanos()).ok()?)).ok()?;
     Some(Value::Message(out))
-}
-
-/// A duration as a file would have it.
-pub fn duration_text(seconds: i64, nanos: i32) -> String {
-    let millis = i128::from(seconds) * 1000 + i128::from(nanos) / 1_000_000;
-    match millis {
-        0 => "0s".to_owned(),
-        m if m % 3_600_000 == 0 => format!("{}h", m / 3_600_000),
-        m if m % 60_000 == 0 => format!("{}m", m / 60_000),
-        m if m % 1000 == 0 => format!("{}s", m / 1000),
-        m => format!("{m}ms"),
-    }
 }
 
 /// A wrong value, shortened: files may hold long texts in wrong places.

@@ -5,8 +5,8 @@ use spareline_proto::dataplane::v1 as dp;
 use tonic::Status;
 use uuid::Uuid;
 
+use super::verdicts::{names_something, reporter};
 use crate::refuse::Violations;
-use crate::verdict::{names_something, reporter};
 
 /// Most tallies in one batch.
 const MAX_TALLIES: usize = 5_000;
@@ -15,7 +15,7 @@ const MAX_TALLIES: usize = 5_000;
 ///
 /// # Errors
 /// INVALID_ARGUMENT with all violations.
-pub(crate) fn check(batch: dp::ReportHealthRequest) -> Result<dp::ReportHealthRequest, Status> {
+pub(super) fn check(batch: dp::ReportHealthRequest) -> Result<dp::ReportHealthRequest, Status> {
     let mut violations = Violations::default();
     reporter(&mut violations, &batch.proxy_id, &batch.epoch);
     if Uuid::parse_str(&batch.batch_id).is_err() {

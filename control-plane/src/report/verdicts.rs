@@ -10,11 +10,10 @@ use tonic::Status;
 use uuid::Uuid;
 
 use crate::refuse::Violations;
+use crate::store::MAX_NAME;
 
 /// Most verdicts in one batch.
-pub(crate) const MAX_VERDICTS: usize = 500;
-/// Longest name of a proxy or an instance, in bytes.
-pub(crate) const MAX_NAME: usize = 256;
+pub(super) const MAX_VERDICTS: usize = 500;
 /// Longest code, rule or request id kept, in bytes.
 const MAX_WORD: usize = 128;
 
@@ -22,7 +21,7 @@ const MAX_WORD: usize = 128;
 ///
 /// # Errors
 /// INVALID_ARGUMENT with all violations.
-pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::ReportVerdictsRequest, Status> {
+pub(super) fn check(mut batch: dp::ReportVerdictsRequest) -> Result<dp::ReportVerdictsRequest, Status> {
     let mut violations = Violations::default();
     reporter(&mut violations, &batch.proxy_id, &batch.epoch);
     if batch.verdicts.len() > MAX_VERDICTS {
@@ -58,7 +57,7 @@ pub(super) fn verdicts(mut batch: dp::ReportVerdictsRequest) -> Result<dp::Repor
 }
 
 /// Who is reporting.
-pub(crate) fn reporter(violations: &mut Violations, proxy_id: &str, epoch: &str) {
+pub(super) fn reporter(violations: &mut Violations, proxy_id: &str, epoch: &str) {
     if epoch.len() > MAX_NAME || epoch.contains('\0') {
         violations.add("epoch", "is not an epoch");
     }
@@ -73,7 +72,7 @@ pub(crate) fn reporter(violations: &mut Violations, proxy_id: &str, epoch: &str)
 }
 
 /// Whether a subject is one, and fits the database.
-pub(crate) fn names_something(subject: Option<&pb::Subject>) -> bool {
+pub(super) fn names_something(subject: Option<&pb::Subject>) -> bool {
     match subject.and_then(convert::subject) {
         Some(Subject::Ability { model, .. }) => model.len() <= 1024 && !model.contains('\0'),
         subject => subject.is_some(),

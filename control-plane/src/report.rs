@@ -4,12 +4,11 @@
 //! for what may change something. What needs a probe wakes the prober. A lost database is UNAVAILABLE: nothing was
 //! counted, and the proxy sends the same batch again, here or at another replica.
 
-mod check;
 mod screen;
+mod tallies;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use check::{names_something, reporter};
+mod verdicts;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +19,6 @@ use spareline_proto::dataplane::v1::report_service_server::{ReportService as Ser
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 
-use crate::health;
 use crate::prober::Prober;
 use crate::refuse::of_store;
 use crate::store::Store;
@@ -84,7 +82,7 @@ impl Service for ReportService {
         &self,
         request: Request<dp::ReportVerdictsRequest>,
     ) -> Result<Response<dp::ReportVerdictsResponse>, Status> {
-        let batch = check::verdicts(request.into_inner())?;
+        let batch = verdicts::check(request.into_inner())?;
         if batch.verdicts.is_empty() {
             return Ok(Response::new(dp::ReportVerdictsResponse::default()));
         }
@@ -106,7 +104,7 @@ impl Service for ReportService {
         &self,
         request: Request<dp::ReportHealthRequest>,
     ) -> Result<Response<dp::ReportHealthResponse>, Status> {
-        let batch = health::check(request.into_inner())?;
+        let batch = tallies::check(request.into_inner())?;
         let Turn::Ours(_turn) = self.turn(|| None::<()>).await? else {
             return Err(Status::internal("no turn"));
         };

@@ -10,7 +10,7 @@ use tonic::{Code, Request};
 use tonic_types::StatusExt;
 use uuid::Uuid;
 
-use super::{ReportService, check};
+use super::{ReportService, verdicts};
 use crate::prober::Prober;
 use crate::testing::{Registry, cause};
 
@@ -29,7 +29,7 @@ fn batch(verdicts: Vec<dp::Verdict>) -> dp::ReportVerdictsRequest {
 }
 
 fn fields(batch: dp::ReportVerdictsRequest) -> Vec<String> {
-    let status = check::verdicts(batch).unwrap_err();
+    let status = verdicts::check(batch).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     let bad = status.get_details_bad_request().expect("every refusal names its fields");
     bad.field_violations.into_iter().map(|v| v.field).collect()
@@ -37,7 +37,7 @@ fn fields(batch: dp::ReportVerdictsRequest) -> Vec<String> {
 
 #[test]
 fn part7_every_mistake_of_a_batch_is_named() {
-    assert!(check::verdicts(batch(vec![verdict()])).is_ok());
+    assert!(verdicts::check(batch(vec![verdict()])).is_ok());
     let wrong = dp::Verdict {
         verdict_id: "one".into(),
         subject: Some(pb::Subject { kind: Some(pb::subject::Kind::CredentialId(-1)) }),
@@ -52,7 +52,7 @@ fn part7_every_mistake_of_a_batch_is_named() {
     let mut expected = vec!["proxy_id".to_owned()];
     expected.extend(found.map(|field| format!("verdicts[1].{field}")));
     assert_eq!(fields(both), expected);
-    assert_eq!(fields(batch(vec![verdict(); check::MAX_VERDICTS + 1])), ["verdicts"]);
+    assert_eq!(fields(batch(vec![verdict(); verdicts::MAX_VERDICTS + 1])), ["verdicts"]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn part7_long_evidence_is_cut_not_refused() {
         evidence: Some(pb::Evidence { excerpt, rule_id: "r\0".into(), ..Default::default() }),
         ..verdict()
     };
-    let taken = check::verdicts(batch(vec![long])).unwrap();
+    let taken = verdicts::check(batch(vec![long])).unwrap();
     let evidence = taken.verdicts[0].evidence.as_ref().unwrap();
     assert_eq!(evidence.excerpt, "é".repeat(128));
     assert_eq!(evidence.rule_id, "r");
@@ -72,7 +72,7 @@ fn part7_long_evidence_is_cut_not_refused() {
 fn part9_what_a_proxy_left_in_an_excerpt_is_redacted() {
     let excerpt = "Incorrect API key provided: sk-canary-1234.".to_owned();
     let told = dp::Verdict { evidence: Some(pb::Evidence { excerpt, ..Default::default() }), ..verdict() };
-    let taken = check::verdicts(batch(vec![told])).unwrap();
+    let taken = verdicts::check(batch(vec![told])).unwrap();
     let excerpt = &taken.verdicts[0].evidence.as_ref().unwrap().excerpt;
     assert_eq!(excerpt, "Incorrect API key provided: <redacted>.");
 }
