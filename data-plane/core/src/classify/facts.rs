@@ -139,6 +139,10 @@ impl Facts {
         if self.unwrapped(&text, wrapped, false) {
             return;
         }
+        if let Some((number, message)) = places::bracketed_number(&text) {
+            self.codes.push(Code::number(Place::Error, number));
+            self.message(self.messages.len(), Cow::Borrowed(message));
+        }
         // A message that is a code.
         if is_code(&text) {
             self.word(&text);

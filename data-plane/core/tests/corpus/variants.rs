@@ -77,8 +77,16 @@ fn encoded(case: &Case, encoding: &'static str, bytes: Vec<u8>) -> Option<Case> 
 pub(crate) fn without_message(case: &Case) -> Option<Case> {
     let rule = case.read(true).rule;
     let code_decides = ["code", "number", "status"].iter().any(|kind| rule.starts_with(kind));
-    // This default reads nothing but the message.
-    if case.stream || !code_decides || rule == "status.model_denied" || case.retry_after_s.is_some() {
+    // These defaults read nothing but the message.
+    if case.stream
+        || !code_decides
+        || matches!(&*rule, "status.model_denied" | "status.rate_denied")
+        || case.retry_after_s.is_some()
+    {
+        return None;
+    }
+    // A number that stands in the message goes with it.
+    if case.body.contains("][") {
         return None;
     }
     let mut value: Value = serde_json::from_str(&case.body).ok()?;

@@ -24,7 +24,8 @@ impl Facts {
                 cursor.finish(value);
                 continue;
             }
-            let (mut reason, mut info) = (None, false);
+            // Without a type a reason is taken for what it says.
+            let (mut reason, mut info) = (None, true);
             while let Some(key) = cursor.key() {
                 match key.plain() {
                     b"@type" => {
@@ -163,4 +164,13 @@ impl Facts {
             }
         }
     }
+}
+
+/// Zhipu's number and message in brackets, as its Anthropic endpoint has them: `[1113][Insufficient balance][2026...]`.
+pub(super) fn bracketed_number(text: &str) -> Option<(&str, &str)> {
+    let (number, rest) = text.strip_prefix('[')?.split_once("][")?;
+    if number.len() != 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((number, rest.split_once(']').map_or(rest, |(message, _)| message)))
 }

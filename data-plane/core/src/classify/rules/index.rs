@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::chinese;
 use super::phrase::Phrases;
 use super::{Find, Hit, Rule, Test, order};
-use super::{codes, endpoints, numbers, phrases, special, status, words};
+use super::{codes, endpoints, models, numbers, phrases, rates, special, status, words};
 use crate::classify::facts::{Code, Facts, Place, Shape, normalise};
 use crate::hash::QuickBuild;
 use crate::words::Class;
@@ -59,6 +59,8 @@ impl Index {
             special::RULES,
             endpoints::RULES,
             phrases::RULES,
+            models::RULES,
+            rates::RULES,
             numbers::RULES,
             codes::RULES,
             words::RULES,

@@ -8,6 +8,7 @@ pub(super) static RULES: &[Rule] = &[
     rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
     rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
     dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
+    rule("status.rate_denied", Find::If(denies_rate), Class::Throttle).on(&[(403, 403)]),
     rule("status.model_denied", Find::If(denies_model), Class::ModelUnavailable)
         .on(&[(401, 401), (403, 403)]),
     dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).confirmed().on(&[(401, 401)]),
@@ -35,57 +36,91 @@ fn cloudflare_text(facts: &Facts, _status: u16) -> bool {
         && facts.first_message().trim().get(..11).is_some_and(|s| s.eq_ignore_ascii_case("error code:"))
 }
 
-/// A refusal whose own message is about a model, and about nothing that could be wrong with the key or the account: "This
-/// model is only available to Pro users".
-fn denies_model(facts: &Facts, _status: u16) -> bool {
-    const MODEL: &[&str] = &["model", "modèle", "модел", "模型", "モデル", "모델", "mô hình"];
-    const OTHER: &[&str] = &[
-        "invalid",
-        "incorrect",
-        "expired",
-        "missing",
-        "suspended",
-        "disabled",
-        "blocked",
-        "banned",
-        "unauthorized",
-        "unauthenticated",
-        "authenticat",
-        "credential",
-        "log in",
-        "login",
-        "sign in",
-        "quota",
-        "credit",
-        "balance",
-        "billing",
-        "payment",
-        "limit",
-        "context",
-        "prompt",
-        "permission '",
-        "country",
-        "region",
-        "无效",
-        "無效",
-        "过期",
-        "過期",
-        "额度",
-        "額度",
-        "余额",
-        "餘額",
-        "欠费",
-        "欠費",
-        "禁用",
-        "封禁",
+/// A refusal whose own message is about too many requests, as some send under 403.
+fn denies_rate(facts: &Facts, _status: u16) -> bool {
+    const RATE: &[&str] = &[
+        "rate limit",
+        "rate-limit",
+        "ratelimit",
+        "too many requests",
+        "concurrent",
+        "concurrency",
+        "requests per",
+        "per minute",
+        "per second",
+        "throttled",
+        "qps",
+        "rpm",
+        "tpm",
+        "频率",
+        "頻率",
+        "频繁",
+        "頻繁",
+        "并发",
+        "並發",
+        "限流",
     ];
+    refuses(facts, RATE)
+}
+
+/// A refusal whose own message is about a model: "This model is only available to Pro users".
+fn denies_model(facts: &Facts, _status: u16) -> bool {
+    refuses(facts, &["model", "modèle", "модел", "模型", "モデル", "모델", "mô hình"])
+}
+
+/// What can be wrong with a key, an account or the request.
+const OTHER: &[&str] = &[
+    "invalid",
+    "incorrect",
+    "expired",
+    "missing",
+    "suspended",
+    "disabled",
+    "blocked",
+    "banned",
+    "unauthorized",
+    "unauthenticated",
+    "authenticat",
+    "credential",
+    "log in",
+    "login",
+    "sign in",
+    "quota",
+    "credit",
+    "balance",
+    "billing",
+    "payment",
+    "spending",
+    "usage",
+    "context",
+    "prompt",
+    "permission '",
+    "country",
+    "region",
+    "无效",
+    "無效",
+    "过期",
+    "過期",
+    "额度",
+    "額度",
+    "余额",
+    "餘額",
+    "欠费",
+    "欠費",
+    "禁用",
+    "封禁",
+];
+
+/// Whether the error's own message speaks of one of `words`, and of nothing that could be wrong with the key, the account or
+/// the request.
+fn refuses(facts: &Facts, words: &[&str]) -> bool {
     if facts.shape != Shape::Json {
         return false;
     }
     let message = facts.first_message();
     let start = message.get(..message.floor_char_boundary(300)).unwrap_or(message).to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| start.contains(word));
-    has(MODEL) && !has(OTHER)
+    has(words) && !has(OTHER)
 }
 
 /// A 404 or 410 whose code, parameter or message is about a model.
