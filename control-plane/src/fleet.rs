@@ -7,7 +7,7 @@ mod filter;
 mod roster;
 mod wait;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spareline_proto::admin::v1 as pb;
@@ -148,12 +148,13 @@ impl Service for FleetService {
 impl Entry {
     fn passes(&self, filter: &Filter) -> bool {
         let node = self.proxy.node.as_ref();
-        let labels = Arc::new(std::collections::BTreeMap::new());
+        let none = BTreeMap::new();
         filter.matches(Facts {
             connected: self.proxy.connected,
             lagging: self.proxy.connected && !self.current,
             build: node.map_or("", |n| n.build.as_str()),
-            labels: node.map_or(&*labels, |n| &n.labels),
+            rollouts: &self.proxy.rollout_ids,
+            labels: node.map_or(&none, |n| &n.labels),
         })
     }
 }

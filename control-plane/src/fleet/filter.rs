@@ -1,4 +1,4 @@
-//! The filter of `ListProxies`: terms over `connected`, `lagging`, `build` and `labels.*`, joined by `AND`.
+//! The filter of `ListProxies`: terms over `connected`, `lagging`, `build`, `rollout` and `labels.*`, joined by `AND`.
 //!
 //! A subset of AIP-160 that fits on one line: `connected AND NOT lagging AND labels.zone = "eu-1" AND build != 1.4.2`.
 //! There is no `OR` and there are no parentheses; what is not understood is refused with the place it stands at.
@@ -24,13 +24,14 @@ enum Field {
     Connected,
     Lagging,
     Build,
+    Rollout,
     Label(String),
 }
 
 /// A filter that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{problem} at character {at}; terms are connected, lagging, build = X, labels.NAME = X, joined by AND"
+    "{problem} at character {at}; terms are connected, lagging, build = X, rollout = ID, labels.NAME = X, joined by AND"
 )]
 pub(super) struct BadFilter {
     /// Where, from 1.
@@ -48,6 +49,8 @@ pub(super) struct Facts<'a> {
     pub(super) lagging: bool,
     /// The build it said it is.
     pub(super) build: &'a str,
+    /// The rollouts whose cohort it is in.
+    pub(super) rollouts: &'a [String],
     /// Its labels.
     pub(super) labels: &'a BTreeMap<String, String>,
 }
@@ -89,6 +92,7 @@ impl Term {
             Field::Connected => facts.connected == (self.value == "true"),
             Field::Lagging => facts.lagging == (self.value == "true"),
             Field::Build => facts.build == self.value,
+            Field::Rollout => facts.rollouts.contains(&self.value),
             Field::Label(name) => facts.labels.get(name).is_some_and(|value| *value == self.value),
         };
         equal != self.negated
@@ -120,6 +124,7 @@ fn term(tokens: &mut Peekable<impl Iterator<Item = (usize, Token)>>, end: usize)
         "connected" => (Field::Connected, true),
         "lagging" => (Field::Lagging, true),
         "build" => (Field::Build, false),
+        "rollout" => (Field::Rollout, false),
         other => match other.strip_prefix("labels.") {
             Some(label) if !label.is_empty() => (Field::Label(label.to_owned()), false),
             _ => return Err(bad(at, &format!("unknown field `{other}`"))),

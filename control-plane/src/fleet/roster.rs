@@ -54,6 +54,7 @@ impl Roster {
                     wanted: wanted.of(&s.groups, &s.node),
                     rejections: s.rejections.to_vec(),
                     last_seen_time: Some(timestamp(now)),
+                    rollout_ids: wanted.rollouts(&s.node),
                 };
                 Entry::new(proxy, s.agrees_at, true, s.opened)
             })
@@ -78,6 +79,7 @@ impl Roster {
                 wanted: wanted.of(&groups, &row.node),
                 rejections: row.rejections,
                 last_seen_time: Some(timestamp(row.last_seen_at)),
+                rollout_ids: wanted.rollouts(&row.node),
                 node: Some(row.node),
             };
             entries.push(Entry::new(proxy, None, false, 0));
@@ -129,6 +131,12 @@ impl Wanted<'_> {
             digest: self.worlds.view(&viewer, &world).digest(),
         });
         Some(position.clone())
+    }
+
+    /// The rollouts whose cohort a proxy is in.
+    fn rollouts(&self, node: &dp::Node) -> Vec<String> {
+        let cohort = self.world.as_ref().map(|world| world.cohort(&node.proxy_id, &node.labels));
+        cohort.iter().flat_map(|ids| ids.iter()).map(i64::to_string).collect()
     }
 }
 

@@ -1,12 +1,16 @@
 use std::sync::Arc;
 
+use spareline_core::Revision;
 use spareline_core::items::Item;
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::registry::v1 as pb;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
+use super::filter::Filter;
 use super::roster::{self, Roster};
+use crate::rollout::Overlay;
+use crate::rollout::cohort::{self, Cohort, Reach};
 use crate::store::ProxyRow;
 use crate::watch::LocalSession;
 use crate::world::{self, GroupSet, World, Worlds};
@@ -96,6 +100,33 @@ fn part5_two_live_instances_with_one_id_are_two_entries() {
     let elsewhere = row("twin", "replica-2", 1, right);
     assert_eq!(roster(vec![stale], sessions.clone(), &world).len(), 2);
     assert_eq!(roster(vec![elsewhere], sessions, &world).len(), 3);
+}
+
+#[test]
+fn part5_a_proxy_shows_the_rollouts_whose_candidates_it_serves() {
+    let mut world = the_world();
+    let all = Reach { points: cohort::ALL, selector: [("tier".into(), "canary".into())].into(), entered: 5 };
+    let rollout = |id| Overlay {
+        rollout_id: id,
+        revision: Revision(5),
+        cohort: Cohort { rollout_id: id, stages: if id == 7 { vec![all.clone()] } else { Vec::new() } },
+        changes: Vec::new(),
+    };
+    world.rollouts = [rollout(7), rollout(8)].into();
+    let mut canary = row("canary", "replica-2", 5, Some(position(&world, 5)));
+    canary.node.labels.insert("tier".into(), "canary".into());
+    let other = local("other", "i", Some(position(&world, 5)), None);
+    let (_, worlds): (_, Worlds) = world::channel();
+    let world = Some(Arc::new(world));
+    let roster = Roster::new(vec![canary], OffsetDateTime::UNIX_EPOCH, vec![other], HERE, world, &worlds);
+    let passing = |filter: &str| {
+        let filter = Filter::parse(filter).unwrap();
+        let names = roster.entries.iter().filter(|e| e.passes(&filter)).map(|e| e.proxy_id());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(passing("rollout = 7 AND NOT lagging"), "canary");
+    assert_eq!(passing("rollout != 7"), "other");
+    assert_eq!(passing("rollout = 8"), "", "nobody is in a stage of it yet");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct ChannelSpec {
     pub priority: i32,
     /// Share within a layer.
     pub weight: u32,
-    /// Price relative to the list price.
+    /// Price relative to the list price; for whoever accounts for usage, nothing here consults it.
     pub multiplier: f64,
     /// Whether verdicts may disable it; `None`: as the global policy says.
     pub auto_disable: Option<bool>,

@@ -6,7 +6,13 @@ fn labels() -> BTreeMap<String, String> {
 
 fn passes(filter: &str) -> bool {
     let labels = labels();
-    let facts = Facts { connected: true, lagging: false, build: "1.4.2+g1a2b3c4", labels: &labels };
+    let facts = Facts {
+        connected: true,
+        lagging: false,
+        build: "1.4.2+g1a2b3c4",
+        rollouts: &["12".to_owned()],
+        labels: &labels,
+    };
     Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}")).matches(facts)
 }
 
@@ -24,6 +30,9 @@ fn part5_filter_terms() {
         ("build = 1.4.2+g1a2b3c4", true),
         ("build=\"1.4.2\"", false),
         ("build != 1.4.2", true),
+        ("rollout = 12 AND NOT lagging", true),
+        ("rollout = 1", false),
+        ("rollout != 1", true),
         ("labels.zone = eu-1", true),
         ("labels.zone=eu-1 and labels.app = \"chat bot\"", true),
         ("labels.zone = us", false),
@@ -40,6 +49,7 @@ fn part5_filter_says_what_is_wrong() {
         ("colour = red", 1, "unknown field `colour`"),
         ("connected lagging", 11, "expected AND"),
         ("build", 1, "`build` needs `= VALUE`"),
+        ("rollout", 1, "`rollout` needs `= VALUE`"),
         ("connected = maybe", 13, "expected true or false"),
         ("connected AND", 14, "expected a field"),
         ("labels. = x", 1, "unknown field `labels.`"),
