@@ -6,6 +6,7 @@
 //!
 //! It does *not* decide whether a class switches or penalises: that is policy, by [`EvidenceKind`].
 
+mod chinese;
 mod facts;
 mod hints;
 mod inflate;
@@ -106,8 +107,8 @@ pub fn classify(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Verdict {
     }
 }
 
-/// Whether a plain 2xx answer is one: `Err` where its structure says error, where it is empty, and where it is not the
-/// JSON that was asked for. `input.evidence` must be [`Evidence::Response`] with the whole body, of any size; anything
+/// Whether a plain 2xx answer is one: `Err` where its structure says error, where it is empty, where it is not the JSON that
+/// was asked for, and where a remark stands in the place of an answer (`{"code": "Throttling", "message": ...}`). `input.evidence` must be [`Evidence::Response`] with the whole body, of any size; anything
 /// else passes. Where a stream was asked for, one whole JSON answer is none. On the way it is seen where the body has
 /// its token counts.
 ///
@@ -137,9 +138,12 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
         Some(_) => return none("body.unparsable", "parse_error"),
     }
     let outline = success::outline(text);
-    if outline.error {
+    let judged = || {
         let start = text.get(..ERROR_BODY_LIMIT).unwrap_or(text);
-        return Err(Box::new(judge::judge(input, rules, headers, start, status, None, now)));
+        Err(Box::new(judge::judge(input, rules, headers, start, status, None, now)))
+    };
+    if outline.error {
+        return judged();
     }
     if !outline.whole && !cut {
         return none("body.unparsable", "parse_error");
@@ -153,6 +157,13 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
         }
         if outline.no_choices {
             return none("body.no_choices", "empty_response");
+        }
+        // What has no place for an answer is none; a code may say why.
+        if outline.failure {
+            return judged();
+        }
+        if outline.remark && outline.whole {
+            return none("body.not_an_answer", "parse_error");
         }
     }
     Ok(match (outline.counts, &body) {
@@ -171,7 +182,8 @@ pub fn check_success(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Resul
 pub fn check_stream_event(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Option<Box<Verdict>> {
     let Evidence::Event { status, headers, event, data } = input.evidence else { return None };
     let named = event == Some("error");
-    if !named && !success::outline(data).error {
+    let outline = success::outline(data);
+    if !named && !outline.error && !outline.failure {
         return None;
     }
     let start = data.get(..ERROR_BODY_LIMIT).unwrap_or(data);

@@ -49,7 +49,8 @@ fn header_wait(headers: &HeaderMap, now: SystemTime) -> Option<(f64, String)> {
             return (millis >= 0.0).then(|| (millis / 1000.0, format!("{name}: {value}")));
         }
     }
-    let value = value(headers, header::RETRY_AFTER.as_str())?;
+    let names = [header::RETRY_AFTER.as_str(), "x-retry-after", "x-ratelimit-retry-after"];
+    let value = names.into_iter().find_map(|name| value(headers, name))?;
     let seconds = match value.parse::<f64>() {
         Ok(seconds) => seconds,
         Err(_) => match httpdate::parse_http_date(value) {
@@ -63,17 +64,35 @@ fn header_wait(headers: &HeaderMap, now: SystemTime) -> Option<(f64, String)> {
 /// When limits that are used up are reset: `x-ratelimit-remaining-tokens: 0` beside `x-ratelimit-reset-tokens: 6m0s`.
 fn limits(headers: &HeaderMap, now: SystemTime) -> Option<(f64, String)> {
     let mut longest: Option<(f64, String)> = None;
+    if let Some(text) = value(headers, "ratelimit")
+        && let Some(seconds) = structured(text)
+    {
+        longest = Some((seconds, format!("ratelimit: {text}")));
+    }
     for (name, left) in headers {
         let Some(reset) = left.to_str().ok().and_then(|left| reset_of(name.as_str(), left.trim())) else {
             continue;
         };
-        let Some(text) = value(headers, &reset) else { continue };
+        let after = || value(headers, &format!("{reset}-after"));
+        let Some(text) = value(headers, &reset).or_else(after) else { continue };
         let Some(seconds) = reset_in(text, base(headers, now)) else { continue };
         if longest.as_ref().is_none_or(|(longest, _)| seconds > *longest) {
             longest = Some((seconds, format!("{reset}: {text}")));
         }
     }
     longest
+}
+
+/// `limit=100, remaining=0, reset=30`, or `"default";r=0;t=30`: the reset, where nothing remains.
+fn structured(text: &str) -> Option<f64> {
+    let field = |names: [&str; 2]| {
+        text.split([',', ';']).find_map(|part| {
+            let (name, value) = part.split_once('=')?;
+            names.contains(&name.trim()).then(|| value.trim().parse::<f64>().ok())?
+        })
+    };
+    field(["remaining", "r"]).filter(|left| *left <= 0.0)?;
+    field(["reset", "t"]).filter(|seconds| *seconds >= 0.0)
 }
 
 /// The header that says when the limit is reset which `name` says is used up: by what remains of it, by its state, or by
@@ -130,6 +149,9 @@ pub(super) fn field(name: &[u8]) -> Option<(&'static str, f64)> {
         b"retry_in" => ("retry_in", 1.0),
         b"resets_in_seconds" => ("resets_in_seconds", 1.0),
         b"reset_seconds" => ("reset_seconds", 1.0),
+        b"reset_in" | b"resetIn" => ("reset_in", 1.0),
+        b"wait_seconds" | b"waitSeconds" => ("wait_seconds", 1.0),
+        b"cooldown_seconds" => ("cooldown_seconds", 1.0),
         b"reset_after_seconds" => ("reset_after_seconds", 1.0),
         _ => return None,
     })

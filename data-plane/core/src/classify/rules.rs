@@ -5,7 +5,6 @@
 //! rate), words of unknown codes, status. Within one body an earlier rule beats a later one wherever it stands in the
 //! text.
 
-mod chinese;
 mod codes;
 mod endpoints;
 mod index;

@@ -15,6 +15,10 @@ pub(super) struct Outline {
     pub(super) error: bool,
     /// `choices` is null or empty.
     pub(super) no_choices: bool,
+    /// It is an object that says something, and has nothing that could hold an answer.
+    pub(super) remark: bool,
+    /// The same with a code or a status of a failure.
+    pub(super) failure: bool,
     /// Where the token counts of an object are.
     pub(super) counts: CountsAt,
 }
@@ -60,7 +64,9 @@ pub(super) fn outline(body: &[u8]) -> Outline {
         Some((from, to)) => CountsAt::Usage(from, to),
         None => CountsAt::Nowhere,
     };
-    Outline { whole, object, error, no_choices: seen.no_choices, counts }
+    let remark = object && seen.said && !seen.answers;
+    let failure = remark && seen.code;
+    Outline { whole, object, error, no_choices: seen.no_choices, remark, failure, counts }
 }
 
 #[derive(Default)]
@@ -72,6 +78,12 @@ struct Seen {
     /// The type itself says so.
     certain: bool,
     no_choices: bool,
+    /// There is a key that may hold an answer, or that says what the object is.
+    answers: bool,
+    /// A code or a status of a failure.
+    code: bool,
+    /// Something said about it.
+    said: bool,
     /// The last `usage`.
     usage: Option<(usize, usize)>,
     /// There is another key that may hold counts.
@@ -98,11 +110,19 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                         false
                     }
                     Value::Str(raw) => !raw.is_empty(),
+                    Value::Bool(true) => {
+                        seen.code = true;
+                        false
+                    }
                     _ => false,
                 };
             }
-            b"object" => seen.certain |= matches!(scalar(cursor), Value::Str(raw) if raw.plain() == b"error"),
+            b"object" => {
+                seen.answers = true;
+                seen.certain |= matches!(scalar(cursor), Value::Str(raw) if raw.plain() == b"error");
+            }
             b"type" => {
+                seen.answers = true;
                 let value = scalar(cursor);
                 seen.certain |=
                     matches!(value, Value::Str(raw) if matches!(raw.plain(), b"error" | b"response.failed"));
@@ -113,7 +133,10 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                 let value = scalar(cursor);
                 seen.error |= value.is_set() && !matches!(value, Value::Str(raw) if raw.plain() == b"0");
             }
-            b"Response" => seen.error |= has_error(cursor),
+            b"Response" => {
+                seen.answers = true;
+                seen.error |= has_error(cursor);
+            }
             b"success" => success_false |= scalar(cursor) == Value::Bool(false),
             b"errors" => {
                 let value = cursor.value();
@@ -121,7 +144,9 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                 cursor.finish(value);
             }
             b"code" => {
-                number = match scalar(cursor) {
+                let value = scalar(cursor);
+                seen.code |= fails(value);
+                number = match value {
                     Value::Num(text) => text.parse::<u32>().ok(),
                     Value::Str(raw) => raw.text().parse().ok(),
                     _ => None,
@@ -133,6 +158,20 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                 let value = scalar(cursor);
                 said |= matches!(value, Value::Str(raw) if !raw.is_empty());
                 seen.counts_elsewhere |= value == Value::Object;
+                seen.answers |= value == Value::Object;
+            }
+            b"status" | b"statusCode" | b"status_code" => seen.code |= fails(scalar(cursor)),
+            b"detail" => {
+                let value = scalar(cursor);
+                seen.said |= matches!(value, Value::Str(raw) if !raw.is_empty());
+            }
+            b"content" | b"candidates" | b"output" | b"output_text" | b"result" | b"results" | b"data"
+            | b"text" | b"generations" | b"generated_text" | b"completion" | b"outputs" | b"predictions"
+            | b"payload" | b"id" | b"model" | b"embeddings" => {
+                let value = cursor.value();
+                // `"data": null` stands beside many an error.
+                seen.answers |= value != Value::Null;
+                cursor.finish(value);
             }
             b"usage" => {
                 let from = cursor.at();
@@ -140,10 +179,11 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                 seen.usage = Some((from, cursor.at()));
             }
             b"usageMetadata" | b"x_groq" | b"response" | b"delta" => {
-                seen.counts_elsewhere = true;
+                (seen.counts_elsewhere, seen.answers) = (true, true);
                 cursor.skip();
             }
             b"choices" => {
+                seen.answers = true;
                 let value = cursor.value();
                 let empty = match value {
                     Value::Null => true,
@@ -158,6 +198,23 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
     }
     let numbered = number.is_some_and(|number| number >= 400 || (spark && number != 0));
     seen.failed |= (success_false || numbered) && said;
+    seen.code |= success_false;
+    seen.said |= said;
+}
+
+/// A code or status that does not say that all is well.
+fn fails(value: Value<'_>) -> bool {
+    match value {
+        Value::Num(number) => {
+            number.parse::<i64>().is_ok_and(|number| number != 0 && !(200..300).contains(&number))
+        }
+        Value::Str(raw) => {
+            let text = raw.text();
+            let fine = ["", "0", "ok", "success", "succeeded", "completed", "queued", "pending", "running"];
+            !fine.iter().any(|fine| text.eq_ignore_ascii_case(fine)) && !text.starts_with('2')
+        }
+        _ => false,
+    }
 }
 
 /// A number (or a string that is no "0") in an object.

@@ -1,6 +1,7 @@
 //! Where single providers put what they have to say: Google's details, aggregators' metadata, gateways' faults.
 
 use super::{Code, Facts, MESSAGE, Messages, Place, Rank, scalar, text};
+use crate::classify::hints;
 use crate::classify::json::{Cursor, Value};
 
 impl Facts {
@@ -10,7 +11,7 @@ impl Facts {
         if opened == Value::Object {
             while let Some(key) = cursor.key() {
                 self.relayed |= key.plain().starts_with(b"upstream");
-                cursor.skip();
+                self.other(key, cursor);
             }
             return;
         }
@@ -99,8 +100,35 @@ impl Facts {
                     cursor.skip();
                 }
                 b"error_type" => self.code(cursor, Place::Error),
+                b"headers" => self.headers(cursor),
                 _ => self.other(key, cursor),
             }
+        }
+    }
+
+    /// The headers of limits, as OpenRouter repeats them in a body: until when, where nothing remains.
+    fn headers(&mut self, cursor: &mut Cursor<'_>) {
+        let opened = cursor.value();
+        if opened != Value::Object {
+            cursor.finish(opened);
+            return;
+        }
+        let (mut used_up, mut reset) = (false, None);
+        while let Some(key) = cursor.key() {
+            let name = key.text().to_ascii_lowercase();
+            let value = match scalar(cursor) {
+                Value::Num(number) => Some(number.to_owned()),
+                Value::Str(raw) => Some(raw.text().into_owned()),
+                _ => None,
+            };
+            match name.as_str() {
+                "x-ratelimit-remaining" => used_up = value.as_deref() == Some("0"),
+                "x-ratelimit-reset" => reset = value.as_deref().and_then(hints::moment),
+                _ => {}
+            }
+        }
+        if let Some(moment) = reset.filter(|_| used_up) {
+            self.until.get_or_insert((moment, "x-ratelimit-reset"));
         }
     }
 

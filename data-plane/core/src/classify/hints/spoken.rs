@@ -1,6 +1,7 @@
 //! Waits as people are told them: "try again in 2 minutes and 3 seconds".
 
 use super::moments::date;
+use crate::classify::chinese;
 
 /// What stands before a wait in a message, in lower case.
 const BEFORE: &[&str] = &[
@@ -11,6 +12,10 @@ const BEFORE: &[&str] = &[
     "reset after ",
     "reset in ",
     "resets in ",
+    "resets after ",
+    "request after ",
+    "requests after ",
+    "allowed in ",
     "retry-after ",
     "wait ",
     "available in ",
@@ -33,8 +38,16 @@ pub(in crate::classify) fn in_text(message: &str, now: f64) -> Option<(f64, Stri
             let tail = message.get(at..message.floor_char_boundary(at + 64)).unwrap_or_default();
             let shown =
                 |start: usize, used: usize| message.get(start..at + used).unwrap_or_default().to_owned();
+            let spoken = || spoken(&tail.to_ascii_lowercase());
             if let Some(start) = announced(&before, BEFORE)
-                && let Some((seconds, used)) = spoken(&tail.to_ascii_lowercase())
+                && let Some((seconds, used)) = spoken()
+            {
+                return Some((seconds, shown(at - start, used)));
+            }
+            // "try again 30 seconds later"
+            if let Some(start) = announced(&before, &["again ", "retry "])
+                && let Some((seconds, used)) = spoken()
+                && tail.get(used..).is_some_and(|rest| rest.starts_with(" later"))
             {
                 return Some((seconds, shown(at - start, used)));
             }
@@ -48,7 +61,7 @@ pub(in crate::classify) fn in_text(message: &str, now: f64) -> Option<(f64, Stri
         from =
             at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count();
     }
-    chinese(message)
+    if message.is_ascii() { None } else { foreign(message) }
 }
 
 /// What may announce a wait right before `at`, in lower case.
@@ -77,24 +90,52 @@ fn announced(text: &str, phrases: &[&str]) -> Option<usize> {
     };
     let text = colon.unwrap_or(text);
     let dropped = if colon.is_some() { 1 } else { 0 };
-    [None, Some("about "), Some("for "), Some("approximately "), Some("around ")].into_iter().find_map(
-        |word| match word {
+    [None, Some("about "), Some("for "), Some("approximately "), Some("around "), Some("at least ")]
+        .into_iter()
+        .find_map(|word| match word {
             None => bare(text, dropped),
             Some(word) => bare(text.strip_suffix(word)?, dropped + word.len()),
-        },
-    )
+        })
 }
 
-/// 请在 30 秒后重试
-fn chinese(message: &str) -> Option<(f64, String)> {
-    for (unit, seconds) in [("秒后", 1.0), ("分钟后", 60.0), ("小时后", 3600.0)] {
-        if let Some((before, _)) = message.split_once(unit) {
-            let before = before.trim_end();
-            let digits = before.len() - before.bytes().rev().take_while(u8::is_ascii_digit).count();
-            let number = before.get(digits..).unwrap_or_default();
-            if let Ok(value) = number.parse::<f64>() {
-                return Some((value * seconds, format!("{number} {unit}")));
-            }
+/// Units of other languages, in seconds, the longer ones first; of Chinese in simplified characters.
+const UNITS: &[(&str, f64)] = &[
+    ("秒钟", 1.0),
+    ("秒", 1.0),
+    ("s", 1.0),
+    ("分钟", 60.0),
+    ("分", 60.0),
+    ("个小时", 3600.0),
+    ("小时", 3600.0),
+    ("时间", 3600.0),
+    ("天", 86_400.0),
+    ("초", 1.0),
+    ("분", 60.0),
+    ("시간", 3600.0),
+    ("сек", 1.0),
+    ("мин", 60.0),
+    ("час", 3600.0),
+];
+
+/// 请在 30 秒后重试, 请等待 2 分钟, 30秒後に再試行, 30초 후, через 30 секунд
+fn foreign(message: &str) -> Option<(f64, String)> {
+    let message = chinese::simplified(message);
+    let mut rest = message.as_ref();
+    let mut before = "";
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        before = if at > 0 { rest.get(..at)? } else { before };
+        let tail = rest.get(at..)?;
+        let digits = tail.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = tail.split_at_checked(digits)?;
+        rest = after;
+        let after = after.trim_start();
+        let Some((unit, seconds)) = UNITS.iter().find(|(unit, _)| after.starts_with(unit)) else { continue };
+        let then = after.get(unit.len()..)?.trim_start();
+        let announced = ["等待", "请等", "через"].iter().any(|word| before.trim_end().ends_with(word));
+        if (announced || then.starts_with("后") || then.starts_with("之后") || then.starts_with("후"))
+            && let Ok(value) = number.parse::<f64>()
+        {
+            return Some((value * seconds, format!("{number} {unit}")));
         }
     }
     None

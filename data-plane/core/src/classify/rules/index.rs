@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::chinese;
 use super::phrase::Phrases;
 use super::{Find, Hit, Rule, Test, order};
 use super::{codes, endpoints, models, numbers, phrases, rates, special, status, words};
+use crate::classify::chinese;
 use crate::classify::facts::{Code, Facts, Place, Shape, normalise};
 use crate::hash::QuickBuild;
 use crate::words::Class;

@@ -61,3 +61,30 @@ fn wholeness_and_choices() {
     assert_eq!(read(r#"{"choices":[{}]} "#), (true, false));
     assert_eq!(read(r#"{"choices":[{"#), (false, false));
 }
+
+#[test]
+fn a_remark_in_place_of_an_answer() {
+    for (body, remark, failure) in [
+        (r#"{"message":"Unauthorized"}"#, true, false),
+        (r#"{"detail":"Not Found"}"#, true, false),
+        (r#"{"code":"InvalidApiKey","message":"no","request_id":"r"}"#, true, true),
+        (r#"{"code":-1,"msg":"busy","data":null}"#, true, true),
+        (r#"{"error":true,"message":"no"}"#, true, true),
+        (r#"{"statusCode":429,"message":"no"}"#, true, true),
+        (r#"{"status":"error","message":"no"}"#, true, true),
+        (r#"{"success":false,"detail":"no"}"#, true, true),
+        (r#"{"status":200,"message":"ok"}"#, true, false),
+        (r#"{"code":"Success","message":"ok"}"#, true, false),
+        (r#"{"code":1,"message":""}"#, false, false),
+        (r#"{"input_tokens":3}"#, false, false),
+        (r#"{"code":1,"message":"x","choices":[{}]}"#, false, false),
+        (r#"{"code":1,"message":"x","data":{"choices":[{}]}}"#, false, false),
+        (r#"{"code":1,"message":{"content":"x"}}"#, false, false),
+        (r#"{"type":"x","code":"print(1)","message":"x"}"#, false, false),
+        (r#"{"id":"x","code":1,"message":"x"}"#, false, false),
+        (r#"[{"code":1,"message":"x"}]"#, false, false),
+    ] {
+        let outline = outline(body.as_bytes());
+        assert_eq!((outline.remark, outline.failure), (remark, failure), "{body}");
+    }
+}

@@ -5,7 +5,7 @@ fn traditional_characters_become_simplified_ones() {
     for (from, to) in [
         ("該令牌額度已用盡", "该令牌额度已用盡"),
         ("當前分組 default 下模型無可用渠道", "当前分组 default 下模型无可用渠道"),
-        ("帳戶餘額不足，請儲值後再試", "帐户余额不足，请儲值后再试"),
+        ("帳戶餘額不足，請儲值後再試", "帐户余额不足，请储值后再试"),
     ] {
         assert_eq!(simplified(from), to);
     }
