@@ -5,7 +5,7 @@ use super::Facts;
 use crate::classify::vendor;
 
 /// Types and codes by which relays say so.
-const WORDS: &[&str] = &["badresponsestatuscode", "providerresponseerror", "upstreamerror"];
+const WORDS: &[&str] = &["badresponsestatuscode", "providerresponseerror", "upstreamerror", "aiapicallerror"];
 
 /// What one-api and its kin say of our token.
 const OWN: &[&str] = &[

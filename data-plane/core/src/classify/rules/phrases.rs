@@ -38,6 +38,7 @@ pub(super) static RULES: &[Rule] = &[
             "image input is not supported",
             "audio input is not supported",
             "No endpoints found that support",
+            "No endpoints found that can handle",
             "Failed to call a function",
             "Input data may contain inappropriate content",
             "Output data may contain inappropriate content",
@@ -158,14 +159,10 @@ pub(super) static RULES: &[Rule] = &[
             "User location is not supported",
             "Gemini API free tier is not available in your country",
             "Authentication Fails",
-            "Authentication failed",
-            "Authentication error",
-            "Invalid Authentication",
             "Invalid authentication credentials",
             "invalid x-api-key",
             "invalid bearer token",
             "Invalid token$",
-            "Invalid credentials",
             "Invalid username or password",
             "Bearer token has expired",
             "OAuth token has",
@@ -197,4 +194,27 @@ pub(super) static RULES: &[Rule] = &[
         ]),
     )
     .on(&[(0, 412), (423, 599)]),
+    // Under 400 and 422 these may be about what the request asked to be called.
+    dead(
+        "phrase.authentication",
+        Cause::Credential,
+        Find::Start(&[
+            "Authentication failed",
+            "Authentication error",
+            "Invalid Authentication",
+            "Invalid credentials",
+        ]),
+    )
+    .on(&[(0, 399), (401, 412), (423, 599)]),
+    dead(
+        "phrase.authentication_alone",
+        Cause::Credential,
+        Find::Start(&[
+            "Authentication failed$",
+            "Authentication error$",
+            "Invalid Authentication$",
+            "Invalid credentials$",
+        ]),
+    )
+    .on(&[(400, 400), (422, 422)]),
 ];

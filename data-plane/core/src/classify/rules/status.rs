@@ -95,8 +95,6 @@ const OTHER: &[&str] = &[
     "context",
     "prompt",
     "permission '",
-    "country",
-    "region",
     "无效",
     "無效",
     "过期",

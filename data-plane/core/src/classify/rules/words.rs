@@ -133,6 +133,26 @@ pub(super) static RULES: &[Rule] = &[
         ]),
         Class::Transparent,
     ),
+    // A check of contents that could not be made is no verdict on them.
+    rule(
+        "words.moderation",
+        Find::Words(&[
+            &["moderation", "moderated", "censorship", "nsfw", "guardrail", "guardrails"],
+            &["!", "unavailable", "timeout", "overloaded", "internal"],
+        ]),
+        Class::Transparent,
+    )
+    .on(&[(0, 499)]),
+    rule(
+        "words.content_policy",
+        Find::Words(&[
+            &["content"],
+            &["policy", "policies", "filter", "filtering", "safety"],
+            &["!", "unavailable"],
+        ]),
+        Class::Transparent,
+    )
+    .on(&[(0, 499)]),
     rule(
         "words.overload",
         Find::Words(&[&["overloaded", "overload", "busy", "saturated", "saturation"]]),
