@@ -1,6 +1,7 @@
 //! Codes, types and reasons that are words. Spelling does not matter: `invalid_api_key` is also `InvalidApiKey`.
 
 use super::{Find, Rule, dead, rule};
+use crate::classify::facts::Facts;
 use crate::words::{Cause, Class};
 
 pub(super) static RULES: &[Rule] = &[
@@ -186,7 +187,7 @@ pub(super) static RULES: &[Rule] = &[
     .on(&[(404, 404)]),
     rule("code.model_bedrock", Find::Codes(&["AccessDeniedException"]), Class::ModelUnavailable)
         .of(&["bedrock"]),
-    rule("code.model_free_quota", Find::Codes(&["QuotaExceeded"]), Class::ModelUnavailable)
+    rule("code.model_free_quota", Find::If(free_quota), Class::ModelUnavailable)
         .of(&["volcengine"])
         .on(&[(429, 429)]),
     rule(
@@ -330,3 +331,8 @@ pub(super) static RULES: &[Rule] = &[
     )
     .on(&[(0, 401), (403, 412), (414, 599)]),
 ];
+
+/// Ark's `QuotaExceeded` is a model's free quota; in another spelling it is anybody's quota.
+fn free_quota(facts: &Facts, _status: u16) -> bool {
+    facts.codes.iter().any(|code| code.text == "QuotaExceeded")
+}
