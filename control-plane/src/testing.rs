@@ -8,6 +8,7 @@ use spareline_proto::registry::v1 as pb;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::postgres::TestDatabase;
+use crate::prober::Prober;
 use crate::store::{ChannelKey, Store, StoreError};
 use crate::world::{self, World, Worlds};
 
@@ -33,6 +34,11 @@ impl Registry {
         tokio::spawn(world::follow(store.clone(), publisher, stop.clone()));
         worlds.ready().await.unwrap();
         Self { database, store, worlds, _stop: stop.drop_guard() }
+    }
+
+    /// A prober of this registry that nobody runs yet.
+    pub(crate) fn prober(&self) -> Arc<Prober> {
+        Prober::new(self.store.clone(), self.worlds.clone())
     }
 
     /// A channel `name` at `base_url` for `models`, in group `default`, with new keys.

@@ -23,7 +23,8 @@ const ARROWS: [(&str, &[&str]); 6] = [
 const NOT_IN_CORE: [&str; 9] =
     ["tokio", "hyper", "hyper-util", "reqwest", "tonic", "sqlx", "rustls", "socket2", "tracing"];
 
-fn packages() -> Result<BTreeMap<String, Package>> {
+/// The crates of the workspace by name, as cargo sees them.
+pub(crate) fn packages() -> Result<BTreeMap<String, Package>> {
     let manifest = workspace().join("Cargo.toml");
     let metadata = MetadataCommand::new()
         .manifest_path(manifest)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use spareline_proto::{
-    admin::v1::{DisableSubjectRequest, ProbeNowRequest},
+    admin::v1::{DisableSubjectRequest, ProbeNowRequest, ProbeNowResponse},
     registry::v1::{Cause, ServingState},
 };
 use spareline_tests::{
@@ -12,6 +12,8 @@ use spareline_tests::{
     provider::script::{Answer, Failure, KeyState, Rule},
     stack::{Plan, SOON, Stack},
 };
+use tokio::task::JoinHandle;
+use tonic::{Response, Status};
 
 use crate::support::{MODEL, active, channel, out_for};
 
@@ -47,15 +49,21 @@ async fn part08_probe_now_tells_what_is_back_and_what_is_not() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn part08_kill_9_between_a_probe_and_its_answer_leaves_nothing_behind() -> Result<()> {
-    let mut stack = dead(Plan::default()).await?;
+/// A probe that finds the key alive, held at the provider before its answer.
+async fn held_probe(stack: &Stack) -> Result<JoinHandle<Result<Response<ProbeNowResponse>, Status>>> {
     stack.provider.key("sk-1", KeyState::Valid);
     stack.provider.rule(Rule::for_key("sk-1", Answer::Good).held("probe").times(1));
     stack.provider.forget();
     let mut admin = stack.control.channels()?;
     let probing = tokio::spawn(async move { admin.probe_now(ProbeNowRequest::default()).await });
     stack.provider.wait_until(SOON, |all| !all.is_empty()).await?;
+    Ok(probing)
+}
+
+#[tokio::test]
+async fn part08_kill_9_between_a_probe_and_its_answer_leaves_nothing_behind() -> Result<()> {
+    let mut stack = dead(Plan::default()).await?;
+    let probing = held_probe(&stack).await?;
     let seen = stack.view("one").await?;
     assert_eq!(seen.state(), ServingState::Probing, "while a lease runs: {seen:?}");
 
@@ -71,12 +79,7 @@ async fn part08_kill_9_between_a_probe_and_its_answer_leaves_nothing_behind() ->
 #[tokio::test]
 async fn part08_a_humans_disable_during_a_probe_survives_its_answer() -> Result<()> {
     let stack = dead(Plan::default()).await?;
-    stack.provider.key("sk-1", KeyState::Valid);
-    stack.provider.rule(Rule::for_key("sk-1", Answer::Good).held("probe").times(1));
-    stack.provider.forget();
-    let mut admin = stack.control.channels()?;
-    let probing = tokio::spawn(async move { admin.probe_now(ProbeNowRequest::default()).await });
-    stack.provider.wait_until(SOON, |all| !all.is_empty()).await?;
+    let probing = held_probe(&stack).await?;
     let human = DisableSubjectRequest { subject: channel("one"), comment: "maintenance".into() };
     stack.control.channels()?.disable_subject(human).await?;
     stack.provider.release("probe");

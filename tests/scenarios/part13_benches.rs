@@ -1,19 +1,14 @@
 //! Part 13: the benches are there, and the README has their table.
 
 use anyhow::{Context as _, Result};
-use cargo_metadata::MetadataCommand;
 use spareline_tests::process::workspace;
+
+use crate::part01_workspace::packages;
 
 #[test]
 fn part13_everything_on_the_hot_path_has_a_bench() -> Result<()> {
-    let manifest = workspace().join("Cargo.toml");
-    let metadata = MetadataCommand::new()
-        .manifest_path(manifest)
-        .no_deps()
-        .other_options(vec!["--locked".into()])
-        .exec()?;
     let mut benches = String::new();
-    for target in metadata.packages.iter().flat_map(|p| &p.targets).filter(|t| t.is_bench()) {
+    for target in packages()?.values().flat_map(|p| &p.targets).filter(|t| t.is_bench()) {
         benches.push_str(&format!("{}\n{}", target.name, std::fs::read_to_string(&target.src_path)?));
     }
     for what in ["pick", "lookup", "classify", "splice", "sse", "commit", "apply", "diff", "digest"] {

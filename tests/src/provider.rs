@@ -17,6 +17,7 @@ mod tests;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use spareline_proto::registry::v1 as registry;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use record::{Record, Witness};
@@ -75,6 +76,17 @@ impl Provider {
     /// What a channel's `base_url` should be.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.addr)
+    }
+
+    /// A channel to it, serving one model in group `default`.
+    pub fn channel(&self, name: &str, model: &str) -> registry::Channel {
+        registry::Channel {
+            name: name.to_owned(),
+            provider: "openai".to_owned(),
+            base_url: self.base_url(),
+            models: vec![registry::ModelEntry { model: model.to_owned(), ..Default::default() }],
+            ..Default::default()
+        }
     }
 
     /// Adds a rule; the newest rule that matches decides.

@@ -5,8 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use spareline_core::items::Items;
 use spareline_proto::{
-    admin::v1::{self as admin, channel_admin_service_client::ChannelAdminServiceClient},
-    registry::v1 as registry,
+    admin::v1::channel_admin_service_client::ChannelAdminServiceClient, registry::v1 as registry,
 };
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel as Link;
@@ -84,23 +83,25 @@ impl Replicas {
         ChaosProxy::over(self.all.iter().map(|r| Target::Tcp(r.control.data)).collect(), first).await
     }
 
+    /// One of the control planes.
+    ///
+    /// # Errors
+    /// When there is no such replica.
+    fn control(&self, replica: usize) -> Result<&Control> {
+        Ok(&self.all.get(replica).context("no such replica")?.control)
+    }
+
     /// The operator's API of one.
     ///
     /// # Errors
     /// When there is no such replica.
     pub fn admin(&self, replica: usize) -> Result<ChannelAdminServiceClient<Link>> {
-        self.all.get(replica).context("no such replica")?.control.channels()
+        self.control(replica)?.channels()
     }
 
-    /// A channel to the provider, serving one model in group `default`.
+    /// A channel to the provider, as [`Provider::channel`].
     pub fn channel(&self, name: &str, model: &str) -> registry::Channel {
-        registry::Channel {
-            name: name.to_owned(),
-            provider: "openai".to_owned(),
-            base_url: self.provider.base_url(),
-            models: vec![registry::ModelEntry { model: model.to_owned(), ..Default::default() }],
-            ..Default::default()
-        }
+        self.provider.channel(name, model)
     }
 
     /// Creates a channel through one replica.
@@ -113,10 +114,7 @@ impl Replicas {
         channel: registry::Channel,
         secrets: &[&str],
     ) -> Result<registry::Channel> {
-        let secrets = secrets.iter().map(|&s| s.to_owned()).collect();
-        let request = admin::CreateChannelRequest { channel: Some(channel), secrets, ..Default::default() };
-        let created = self.admin(replica)?.create_channel(request).await?.into_inner();
-        created.channel.context("no channel in the answer")
+        self.control(replica)?.create(channel, secrets).await
     }
 
     /// Waits until the database, every replica, every proxy and every watcher hold the same, and returns it.

@@ -1,5 +1,8 @@
 //! The whole product on free ports: a control plane on a private Postgres, proxies, a scriptable provider.
 
+mod control;
+mod proxy;
+
 use std::{
     net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
@@ -9,25 +12,14 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use spareline_control::postgres::TestDatabase;
-use spareline_proto::{
-    admin::v1::{
-        self as admin, channel_admin_service_client::ChannelAdminServiceClient,
-        fleet_service_client::FleetServiceClient, policy_admin_service_client::PolicyAdminServiceClient,
-    },
-    dataplane::v1::{
-        Position, registry_watch_service_client::RegistryWatchServiceClient,
-        report_service_client::ReportServiceClient,
-    },
-    registry::v1 as registry,
-};
+use spareline_proto::{admin::v1 as admin, registry::v1 as registry};
 use tempfile::TempDir;
-use tonic::transport::{Channel as Link, Endpoint};
 
+pub use self::{control::Control, proxy::Proxy};
 use crate::{
     http::{Call, Reply},
-    process::{Launch, Process, START_LIMIT},
+    process::START_LIMIT,
     provider::Provider,
-    tools::Grpcurl,
 };
 
 /// What must happen "at once" gets so long on a busy machine before a test gives up.
@@ -62,29 +54,6 @@ pub struct Stack {
     pub provider: Provider,
     directory: TempDir,
     database: Option<TestDatabase>,
-}
-
-/// A control plane.
-pub struct Control {
-    /// The process.
-    pub process: Process,
-    /// Where operators are served.
-    pub admin: SocketAddr,
-    /// Where proxies are served.
-    pub data: SocketAddr,
-    launch: Launch,
-}
-
-/// A sidecar.
-pub struct Proxy {
-    /// Its id.
-    pub id: String,
-    /// The process.
-    pub process: Process,
-    /// Where callers are served.
-    pub http: SocketAddr,
-    /// Where its health and metrics are.
-    pub admin: SocketAddr,
 }
 
 impl Stack {
@@ -147,15 +116,9 @@ impl Stack {
         call.send(self.http()?).await
     }
 
-    /// A channel to this stack's provider, serving one model in group `default`.
+    /// A channel to this stack's provider, as [`Provider::channel`].
     pub fn channel(&self, name: &str, model: &str) -> registry::Channel {
-        registry::Channel {
-            name: name.to_owned(),
-            provider: "openai".to_owned(),
-            base_url: self.provider.base_url(),
-            models: vec![registry::ModelEntry { model: model.to_owned(), ..Default::default() }],
-            ..Default::default()
-        }
+        self.provider.channel(name, model)
     }
 
     /// As [`Self::channel`], with limits of `limit` on each attempt.
@@ -171,23 +134,12 @@ impl Stack {
         registry::Channel { attempt_policy, ..self.channel(name, model) }
     }
 
-    /// Creates a channel with secrets, and returns it as stored.
+    /// Creates a channel, as [`Control::create`].
     ///
     /// # Errors
     /// When the control plane refuses.
     pub async fn create(&self, channel: registry::Channel, secrets: &[&str]) -> Result<registry::Channel> {
-        let name = channel.name.clone();
-        let request = admin::CreateChannelRequest {
-            channel: Some(channel),
-            secrets: secrets.iter().map(|&s| s.to_owned()).collect(),
-            ..Default::default()
-        };
-        let created = self.control.channels()?.create_channel(request).await;
-        created
-            .with_context(|| format!("create {name}"))?
-            .into_inner()
-            .channel
-            .context("no channel in the answer")
+        self.control.create(channel, secrets).await
     }
 
     /// Returns once every proxy is connected and serves the newest revision.
@@ -277,174 +229,6 @@ impl Stack {
     pub fn all_logs(&self) -> String {
         self.proxies.iter().map(|p| p.process.log_text()).chain([self.control.process.log_text()]).collect()
     }
-}
-
-impl Control {
-    /// Starts one on free ports with these arguments besides, and returns once it listens.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn start(name: &str, arguments: impl IntoIterator<Item = String>) -> Result<Self> {
-        let launch = Launch::product(name, "spareline-control")?
-            .arguments(["--log-format", "json"])
-            .arguments(arguments);
-        let free = ["--admin-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"];
-        let process = launch.clone().arguments(free).spawn()?;
-        let admin = process.listening("admin_addr").await?;
-        let data = process.listening("data_addr").await?;
-        let fixed =
-            ["--admin-listen".to_owned(), admin.to_string(), "--data-listen".to_owned(), data.to_string()];
-        Ok(Self { process, admin, data, launch: launch.arguments(fixed) })
-    }
-
-    /// Ends it as a crash would.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub async fn crash(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Starts it again where it was.
-    ///
-    /// # Errors
-    /// When it does not come up.
-    pub async fn restart(&mut self) -> Result<()> {
-        self.respawn()?;
-        self.process.listening("admin_addr").await?;
-        Ok(())
-    }
-
-    /// The same without waiting for it.
-    ///
-    /// # Errors
-    /// When the program is not there.
-    pub fn respawn(&mut self) -> Result<()> {
-        self.process = self.launch.spawn()?;
-        Ok(())
-    }
-
-    /// A page of its admin port, such as `/metrics`.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn page(&self, path: &str) -> Result<Reply> {
-        Call::get(path).send(self.admin).await
-    }
-
-    /// The value of one of its metrics.
-    ///
-    /// # Errors
-    /// When it does not answer, or has no such metric.
-    pub async fn metric(&self, name: &str) -> Result<f64> {
-        let text = self.page("/metrics").await?.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.with_context(|| format!("no metric {name} in {text}"))?.parse()?)
-    }
-
-    /// The real grpcurl on the admin port.
-    pub const fn grpcurl(&self) -> Grpcurl {
-        Grpcurl(self.admin)
-    }
-
-    /// The operator's API to channels.
-    ///
-    /// # Errors
-    /// Never for an address of ours.
-    pub fn channels(&self) -> Result<ChannelAdminServiceClient<Link>> {
-        Ok(ChannelAdminServiceClient::new(link(self.admin)?))
-    }
-
-    /// The operator's API to policies.
-    ///
-    /// # Errors
-    /// Never for an address of ours.
-    pub fn policies(&self) -> Result<PolicyAdminServiceClient<Link>> {
-        Ok(PolicyAdminServiceClient::new(link(self.admin)?))
-    }
-
-    /// The operator's API to the fleet.
-    ///
-    /// # Errors
-    /// Never for an address of ours.
-    pub fn fleet(&self) -> Result<FleetServiceClient<Link>> {
-        Ok(FleetServiceClient::new(link(self.admin)?))
-    }
-
-    /// What proxies report to.
-    ///
-    /// # Errors
-    /// Never for an address of ours.
-    pub fn reports(&self) -> Result<ReportServiceClient<Link>> {
-        Ok(ReportServiceClient::new(link(self.data)?))
-    }
-
-    /// What proxies watch.
-    ///
-    /// # Errors
-    /// Never for an address of ours.
-    pub fn watch(&self) -> Result<RegistryWatchServiceClient<Link>> {
-        Ok(RegistryWatchServiceClient::new(link(self.data)?))
-    }
-
-    /// `spareline-control apply` of a file, with these flags: its exit code and all it printed.
-    ///
-    /// # Errors
-    /// When it hangs.
-    pub async fn apply(
-        &self,
-        file: &Path,
-        flags: &[&str],
-        secrets: &[(&str, &str)],
-    ) -> Result<(bool, String)> {
-        let admin = format!("http://{}", self.admin);
-        let mut launch = Launch::product("apply", "spareline-control")?;
-        launch = launch.arguments(["apply", "--admin", &admin]).arguments(flags).arguments([path(file)?]);
-        launch.environment = secrets.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
-        let (status, text) = launch.run(SOON).await?;
-        Ok((status.success(), text))
-    }
-}
-
-impl Proxy {
-    /// Starts one on free ports and returns once it listens, ready or not.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn start(id: &str, control: SocketAddr, arguments: &[String]) -> Result<Self> {
-        let control = format!("http://{control}");
-        let own = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--proxy-id", id];
-        let launch = Launch::product(id, "spareline-proxy")?.arguments(own);
-        let launch =
-            launch.arguments(["--control-plane", &control, "--log-format", "json"]).arguments(arguments);
-        let process = launch.spawn()?;
-        let http = process.listening("http_addr").await?;
-        let admin = process.listening("admin_addr").await?;
-        Ok(Self { id: id.to_owned(), process, http, admin })
-    }
-
-    /// What is in force there: epoch, revision, digest.
-    ///
-    /// # Errors
-    /// When its admin port does not answer.
-    pub async fn position(&self) -> Result<Position> {
-        let page = Call::get("/debug/registry").send(self.admin).await?.json();
-        let text = |key: &str| page[key].as_str().unwrap_or_default().to_owned();
-        let digest = u64::from_str_radix(&text("digest"), 16)?;
-        Ok(Position { epoch: text("epoch"), revision: page["revision"].as_i64().unwrap_or(-1), digest })
-    }
-
-    /// Whether it says that it is ready.
-    ///
-    /// # Errors
-    /// When its admin port does not answer.
-    pub async fn ready(&self) -> Result<bool> {
-        Ok(Call::get("/readyz").send(self.admin).await?.status == http::StatusCode::OK)
-    }
-}
-
-fn link(to: SocketAddr) -> Result<Link> {
-    Ok(Endpoint::from_shared(format!("http://{to}"))?.timeout(Duration::from_secs(60)).connect_lazy())
 }
 
 /// A folder with a short path that the database's unprivileged user may enter.

@@ -25,15 +25,17 @@ pub enum Command {
     Apply(ApplyFlags),
     /// Writes the registry as YAML, without secrets, as `apply` accepts it.
     Export(ExportFlags),
-    /// Starts a new epoch, after a restored backup or a failover that lost commits: proxies that are ahead take the registry
-    /// as it is now, and go on serving meanwhile. Works on the database itself; takes the server's flags.
+    /// Starts a new epoch, after a restored backup or a failover that lost commits.
+    ///
+    /// Proxies that are ahead take the registry as it is now, and go on serving meanwhile. It works on the database itself, so
+    /// it takes the server's flags.
     NewEpoch(Box<ServeFlags>),
 }
 
 /// Flags of the server.
 #[derive(Debug, Default, Args)]
 pub struct ServeFlags {
-    /// A TOML file; see deploy/examples/spareline-control.toml.
+    /// A TOML file; see deploy/examples/spareline-control.toml [env: SPARELINE_CONTROL_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Check the configuration, list every mistake, and end.

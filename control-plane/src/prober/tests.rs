@@ -1,19 +1,19 @@
 //! The prober against a provider that answers as it is told, over a real database.
 
-use std::sync::{Arc, Mutex};
+mod provider;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use spareline_core::{ChannelId, CredentialId, Subject, convert};
 use spareline_proto::dataplane::v1 as dp;
 use spareline_proto::registry::v1 as pb;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Prober;
 use crate::testing::{Registry, cause};
+use provider::Provider;
 
 const OK: &str = r#"{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#;
@@ -21,101 +21,6 @@ const DEAD_KEY: &str = r#"{"error":{"message":"Incorrect API key provided: sk-x.
 const NO_MODEL: &str = r#"{"error":{"message":"The model `m` does not exist","type":"invalid_request_error","code":"model_not_found","param":null}}"#;
 const LIMITED: &str = r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded","param":null}}"#;
 const PICKY: &str = r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model.","type":"invalid_request_error","code":"unsupported_parameter","param":"max_tokens"}}"#;
-
-/// What was asked.
-#[derive(Clone, Debug)]
-struct Asked {
-    path: String,
-    key: String,
-    body: serde_json::Value,
-}
-
-type Script = dyn Fn(&Asked) -> (u16, String) + Send + Sync;
-
-/// A provider on loopback, one request a connection.
-struct Provider {
-    url: String,
-    script: Arc<Mutex<Box<Script>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    /// While true every answer is held back.
-    hold: watch::Sender<bool>,
-}
-
-impl Provider {
-    async fn new(script: impl Fn(&Asked) -> (u16, String) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let (hold, held) = watch::channel(false);
-        let script: Arc<Mutex<Box<Script>>> = Arc::new(Mutex::new(Box::new(script)));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (with, log) = (script.clone(), asked.clone());
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(answer(socket, with.clone(), log.clone(), held.clone()));
-            }
-        });
-        Self { url, script, asked, hold }
-    }
-
-    async fn always(status: u16, body: &'static str) -> Self {
-        Self::new(move |_| (status, body.to_owned())).await
-    }
-
-    fn now_answers(&self, status: u16, body: &'static str) {
-        *self.script.lock().unwrap() = Box::new(move |_| (status, body.to_owned()));
-    }
-
-    fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
-    }
-
-    async fn was_asked(&self, times: usize) {
-        let asked = async {
-            while self.asked().len() < times {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), asked).await.expect("the provider is asked");
-    }
-}
-
-async fn answer(
-    mut socket: TcpStream,
-    script: Arc<Mutex<Box<Script>>>,
-    log: Arc<Mutex<Vec<Asked>>>,
-    mut held: watch::Receiver<bool>,
-) -> Option<()> {
-    let mut bytes = Vec::new();
-    let (head, length) = loop {
-        if socket.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-        let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        let length = header(&head, "content-length").parse().unwrap_or(0);
-        if bytes.len() >= end + 4 + length {
-            break (head, end + 4);
-        }
-    };
-    let asked = Asked {
-        path: head.split(' ').nth(1)?.to_owned(),
-        key: header(&head, "authorization").trim_start_matches("Bearer ").to_owned(),
-        body: serde_json::from_slice(&bytes[length..]).unwrap_or_default(),
-    };
-    log.lock().unwrap().push(asked.clone());
-    held.wait_for(|hold| !hold).await.ok()?;
-    let (status, body) = (script.lock().unwrap())(&asked);
-    let reply = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    socket.write_all(reply.as_bytes()).await.ok()
-}
-
-fn header<'a>(head: &'a str, name: &str) -> &'a str {
-    let value = |line: &'a str| line.split_once(": ").filter(|(n, _)| n.eq_ignore_ascii_case(name));
-    head.lines().find_map(value).map_or("", |(_, value)| value)
-}
 
 /// Reports one verdict; what became of it.
 async fn report(
@@ -193,7 +98,7 @@ impl Drop for Running {
 }
 
 fn start(registry: &Registry) -> Running {
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     let task = tokio::spawn(prober.clone().run(CancellationToken::new()));
     Running { prober, task }
 }
@@ -214,7 +119,7 @@ async fn part8_probe_now_brings_back_what_answers_again() {
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
     let healthy = registry.channel("two", &provider.url, &["m"], &["sk-2"]).await;
     let key = kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
 
     let still = prober.probe_channels(&[], false).await.unwrap();
     assert_eq!((still.scanned, still.recovered.len(), still.still_disabled.len()), (1, 0, 1));
@@ -249,7 +154,7 @@ async fn part8_probe_now_says_why_a_named_channel_stays_out() {
     let id = ChannelId(channel.channel_id);
     let revision = registry.disable(&Subject::Channel(id)).await;
     registry.reached(revision).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     let answer = prober.probe_channels(&[id], false).await.unwrap();
     assert_eq!((answer.scanned, answer.recovered.len()), (0, 0));
     assert!(answer.still_disabled[0].reason.contains("operator"), "{answer:?}");
@@ -333,7 +238,7 @@ async fn part8_two_replicas_probe_once() {
     let key = kill(&one, &channel).await;
     let two = Registry::replica(one.database.clone()).await;
     provider.hold.send(true).unwrap();
-    let probers = [&one, &two].map(|r| Prober::new(r.store.clone(), r.worlds.clone()));
+    let probers = [&one, &two].map(Registry::prober);
     let calls = probers.map(|p| tokio::spawn(async move { p.probe_channels(&[], false).await.unwrap() }));
     provider.was_asked(1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -356,7 +261,7 @@ async fn part8_forms_are_tried_until_one_fits() {
     let registry = Registry::new().await;
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
     kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     let answer = prober.probe_channels(&[], false).await.unwrap();
     assert_eq!(answer.recovered, ["one"]);
     let second = &provider.asked()[1];
@@ -382,7 +287,7 @@ async fn part8_outcomes_of_a_probe() {
     let registry = Registry::new().await;
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
     let key = kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     let answer = prober.probe_channels(&[], false).await.unwrap();
     assert_eq!((answer.scanned, answer.recovered.len()), (1, 0));
     registry.shows("429: the key lives", |w| cause(w, &key) == Some(pb::Cause::Throttled)).await;
@@ -484,7 +389,7 @@ async fn part8_automatic_enabling_off_leaves_it_to_a_human() {
     registry.reached(revision).await;
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
     let key = kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     let answer = prober.probe_channels(&[], false).await.unwrap();
     assert_eq!((answer.scanned, answer.recovered.len()), (1, 0));
     assert!(answer.still_disabled[0].reason.contains("human"), "{answer:?}");
@@ -510,7 +415,7 @@ async fn part8_a_channel_of_pictures_is_probed_for_free() {
     };
     let channel = registry.create(channel, &["sk-1"]).await;
     kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     assert_eq!(prober.probe_channels(&[], false).await.unwrap().recovered, ["pictures"]);
     assert_eq!(provider.asked().iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), ["/v1/models"]);
 }
@@ -527,7 +432,7 @@ async fn part5_a_key_can_be_asked_about_before_it_is_stored() {
     .await;
     let registry = Registry::new().await;
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-good"]).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     assert_eq!(prober.verify(channel.clone(), Secret::new("sk-good")).await, Verified::Good);
     assert!(matches!(prober.verify(channel, Secret::new("sk-bad")).await, Verified::Rejected(_)));
 }
@@ -542,7 +447,7 @@ async fn part8_a_key_whose_models_are_gone_is_asked_for_the_list() {
     let registry = Registry::new().await;
     let channel = registry.channel("one", &provider.url, &["m"], &["sk-1"]).await;
     let key = kill(&registry, &channel).await;
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     assert_eq!(prober.probe_channels(&[], false).await.unwrap().recovered, ["one"]);
     registry.shows("the key is back", |w| cause(w, &key).is_none()).await;
     // Of money it says nothing.

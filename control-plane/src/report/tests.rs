@@ -11,7 +11,6 @@ use tonic_types::StatusExt;
 use uuid::Uuid;
 
 use super::{ReportService, verdicts};
-use crate::prober::Prober;
 use crate::testing::{Registry, cause};
 
 fn verdict() -> dp::Verdict {
@@ -91,7 +90,7 @@ fn dead(registry: &Registry, proxy: usize, key: i64) -> dp::ReportVerdictsReques
 }
 
 fn service(registry: &Registry) -> ReportService {
-    let prober = Prober::new(registry.store.clone(), registry.worlds.clone());
+    let prober = registry.prober();
     ReportService::new(registry.store.clone(), registry.worlds.clone(), prober)
 }
 
