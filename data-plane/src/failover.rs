@@ -54,7 +54,7 @@ pub struct Worker {
     /// Tells its connections to end.
     pub stopping: Stopping,
     /// Writes the endings of its requests.
-    pub recorder: Recorder,
+    pub recorder: Arc<Recorder>,
 }
 
 impl Worker {
@@ -200,11 +200,11 @@ pub(crate) async fn run<U: Upstream>(
             None => None,
         };
         let stay = at.stay.take();
-        let mut picked = choose(shared, &view, &policy, plan, &at, stay.as_ref(), began);
-        if picked.is_err() && stay.is_some() {
-            picked = choose(shared, &view, &policy, plan, &at, None, began);
-        }
-        let picked = match picked {
+        let chosen = match choose(shared, &view, &policy, plan, &at, stay.as_ref(), began) {
+            Err(_) if stay.is_some() => choose(shared, &view, &policy, plan, &at, None, began),
+            chosen => chosen,
+        };
+        let mut picked = match chosen {
             Ok(picked) => picked,
             Err(none) => return Outcome::Failed(last::none_left(&none, plan, at.limit)),
         };
@@ -212,14 +212,14 @@ pub(crate) async fn run<U: Upstream>(
         if policy.affinity.strict && plan.affinity.is_some() {
             at.pinned = Some(picked.channel.name.clone());
         }
-        let mut picked = picked;
         let limits = policy.limits_of(picked.model.limits);
-        let (channel, model, key) = (picked.channel.clone(), picked.model.clone(), picked.credential.clone());
         let heard = AtomicBool::new(false);
+        let guard = Guard::new(shared, &view, plan, record, &mut picked, &heard, began);
+        let line = guard.picked();
         let tried = Try {
-            spec: &channel,
-            secret: key.as_ref().map(|c| c.secret.expose()),
-            upstream_model: upstream::model_to_send(plan, &model),
+            spec: &line.channel,
+            secret: line.credential.as_ref().map(|c| c.secret.expose()),
+            upstream_model: upstream::model_to_send(plan, &line.model),
             limits: spareline_upstream::Limits {
                 connect: limits.connect_timeout,
                 first_content: (!at.first_content_fired).then_some(limits.first_content_timeout),
@@ -235,7 +235,6 @@ pub(crate) async fn run<U: Upstream>(
             request: &plan.outgoing,
             heard: &heard,
         };
-        let guard = Guard::new(shared, &view, plan, record, &mut picked, &heard, began);
         let result = upstream.attempt(tried).await;
         let took = guard.done();
         let failed = match result {

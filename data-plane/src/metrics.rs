@@ -15,7 +15,7 @@ use spareline_core::Class;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use channels::Channels;
-pub use handles::Handles;
+pub use handles::{Finished, Handles};
 
 /// What a request that names no known model, or no endpoint, counts as.
 pub const OTHER: &str = "other";

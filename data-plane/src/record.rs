@@ -12,7 +12,7 @@ use spareline_core::{Endpoint, commit::Usage};
 
 use crate::{
     log::{Logger, digits, millis, quote},
-    metrics::{AttemptLabels, Handles, Metrics, OTHER, RequestLabels, TimingLabels, TokenLabels},
+    metrics::{Finished, Handles, Metrics, OTHER},
 };
 
 /// One attempt, as logs and headers show it.
@@ -69,27 +69,34 @@ impl AttemptRecord {
 }
 
 /// What is needed to write endings.
-#[derive(Clone)]
 pub struct Recorder {
     /// Where lines go.
     pub logger: Logger,
     /// Where counts go.
     pub metrics: Arc<Metrics>,
     /// The counts that this worker has found already.
-    pub handles: Arc<Handles>,
+    pub handles: Handles,
+    /// The model of a request that has named none yet.
+    unnamed: Arc<str>,
 }
 
 impl Recorder {
+    /// A worker's.
+    #[must_use]
+    pub fn new(logger: Logger, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { logger, metrics, handles: Handles::default(), unnamed: "".into() })
+    }
+
     /// The same with handles of its own, for another worker.
     #[must_use]
-    pub fn sibling(&self) -> Self {
-        Self { handles: Arc::default(), ..self.clone() }
+    pub fn sibling(&self) -> Arc<Self> {
+        Self::new(self.logger.clone(), self.metrics.clone())
     }
 }
 
 /// One request.
 pub struct Record {
-    recorder: Recorder,
+    recorder: Arc<Recorder>,
     started: Instant,
     finished: bool,
     /// Its place among those in flight.
@@ -135,10 +142,9 @@ pub struct Record {
 impl Record {
     /// Begins.
     #[must_use]
-    pub fn begin(recorder: Recorder, request_id: Arc<str>, trace_id: Arc<str>, group: Arc<str>) -> Self {
+    pub fn begin(recorder: Arc<Recorder>, request_id: Arc<str>, trace_id: Arc<str>, group: Arc<str>) -> Self {
         recorder.metrics.in_flight.inc();
         Self {
-            recorder,
             started: Instant::now(),
             finished: false,
             place: None,
@@ -147,7 +153,7 @@ impl Record {
             method: http::Method::POST,
             path: String::new(),
             group,
-            model: Arc::from(""),
+            model: recorder.unnamed.clone(),
             known_model: false,
             endpoint: None,
             stream: false,
@@ -160,6 +166,7 @@ impl Record {
             idempotency_key: None,
             request_bytes: 0,
             response_bytes: 0,
+            recorder,
         }
     }
 
@@ -171,8 +178,8 @@ impl Record {
 
     /// Remembers an attempt and counts it.
     pub fn attempt(&mut self, attempt: AttemptRecord) {
-        let labels = AttemptLabels { channel: attempt.channel.clone(), outcome: attempt.outcome };
-        self.recorder.handles.attempted(&self.recorder.metrics, labels);
+        let Recorder { metrics, handles, .. } = &*self.recorder;
+        handles.attempted(metrics, &attempt.channel, attempt.outcome);
         self.attempts.push(attempt);
     }
 
@@ -207,20 +214,19 @@ impl Record {
         let total = self.started.elapsed();
         let status = if self.status == 0 { 499 } else { self.status };
         let endpoint = self.endpoint.map_or(OTHER, Endpoint::as_str);
-        let model = if self.known_model { self.model.clone() } else { Arc::from(OTHER) };
-        let labels = RequestLabels { group: self.group.clone(), model, endpoint, status, ending };
-        let timing = TimingLabels { endpoint, stream: self.stream };
-        let times = (total.as_secs_f64(), self.first_content.map(|first| first.as_secs_f64()));
-        let handles = &self.recorder.handles;
-        handles.finished(metrics, labels, timing, times);
-        if let Some(last) = self.attempts.last() {
-            for (direction, count) in [("input", self.usage.input), ("output", self.usage.output)] {
-                if let Some(count) = count {
-                    let labels = TokenLabels { channel: last.channel.clone(), direction };
-                    handles.tokens(metrics, labels, count);
-                }
-            }
-        }
+        let it = Finished {
+            group: &self.group,
+            model: if self.known_model { &self.model } else { OTHER },
+            endpoint,
+            status,
+            ending,
+            stream: self.stream,
+            total: total.as_secs_f64(),
+            first_content: self.first_content.map(|first| first.as_secs_f64()),
+            channel: self.attempts.last().map(|last| &*last.channel),
+            usage: self.usage,
+        };
+        self.recorder.handles.finished(metrics, &it);
         self.log(status, total, ending);
     }
 

@@ -33,7 +33,7 @@ pub struct Shared {
     /// Counts.
     pub metrics: Arc<Metrics>,
     /// Writes the endings of requests.
-    pub recorder: Recorder,
+    pub recorder: Arc<Recorder>,
     /// Bounds the bodies held.
     pub budget: Budget,
     /// Soft evidence.
@@ -75,7 +75,7 @@ impl Shared {
         let metrics = Arc::new(Metrics::default());
         let seed = rand::random();
         Self {
-            recorder: Recorder { logger, metrics: metrics.clone(), handles: Arc::default() },
+            recorder: Recorder::new(logger, metrics.clone()),
             budget: Budget::new(config.body_memory),
             health: Health::default(),
             overlays: Overlays::default(),

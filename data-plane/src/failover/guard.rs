@@ -43,6 +43,11 @@ impl<'a> Guard<'a> {
         Self { shared, view, plan, record, picked, heard, began, armed: true }
     }
 
+    /// What is being tried.
+    pub(super) fn picked(&self) -> &Picked {
+        self.picked
+    }
+
     /// The attempt ended by itself; how long it took.
     pub(super) fn done(mut self) -> Duration {
         self.armed = false;

@@ -37,7 +37,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A connection's service.
 #[derive(Clone)]
-pub(crate) struct Front {
+pub(crate) struct Front(Arc<Ends>);
+
+/// What lies behind and before it.
+struct Ends {
     worker: Arc<Worker>,
     connection: Arc<Connection>,
 }
@@ -52,7 +55,7 @@ enum Served {
 
 impl Front {
     pub(crate) fn new(worker: Arc<Worker>, connection: Arc<Connection>) -> Self {
-        Self { worker, connection }
+        Self(Arc::new(Ends { worker, connection }))
     }
 }
 
@@ -62,17 +65,17 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let front = self.clone();
+        let ends = self.0.clone();
         let chunks = request.version() == http::Version::HTTP_11 && request.method() == http::Method::POST;
-        front.connection.begin(chunks);
-        Box::pin(async move { Ok(front.answer(request).await) })
+        ends.connection.begin(chunks);
+        let (mut parts, body) = request.into_parts();
+        Box::pin(async move { Ok(ends.answer(&mut parts, body).await) })
     }
 }
 
-impl Front {
-    async fn answer(&self, request: Request<Incoming>) -> Response<FrontBody> {
+impl Ends {
+    async fn answer(&self, parts: &mut Parts, body: Incoming) -> Response<FrontBody> {
         let shared = &self.worker.shared;
-        let (parts, body) = request.into_parts();
         let dialect = routes::dialect(parts.uri.path());
         let http2 = parts.version == http::Version::HTTP_2;
         let bare = http2 && parts.method == http::Method::HEAD;
@@ -88,13 +91,13 @@ impl Front {
         let mut record = Record::begin(self.worker.recorder.clone(), request_id, trace_id, group);
         record.method = parts.method.clone();
         record.path = shortened(parts.uri.path());
-        record.idempotency_key = text(&parts, &IDEMPOTENCY_KEY);
+        record.idempotency_key = text(parts, &IDEMPOTENCY_KEY);
 
         let view = shared.view();
         let expects = parts.headers.contains_key(header::EXPECT);
         let mut body = Some(body);
         let served = {
-            let mut serving = pin!(self.serve(&view, (parts, added), &mut body, &mut record));
+            let mut serving = pin!(self.serve(&view, &mut *parts, added, &mut body, &mut record));
             if http2 {
                 // Its own task, which nobody wakes for it.
                 tokio::select! {
@@ -153,7 +156,8 @@ impl Front {
     async fn serve(
         &self,
         view: &Arc<View>,
-        (parts, added): (Parts, Vec<(HeaderName, HeaderValue)>),
+        parts: &mut Parts,
+        added: Vec<(HeaderName, HeaderValue)>,
         body: &mut Option<Incoming>,
         record: &mut Record,
     ) -> Result<Served, ApiError> {
@@ -161,7 +165,7 @@ impl Front {
         let route = routes::route(&parts.method, parts.uri.path(), &parts.headers);
         record.place = Some(shared.admit()?);
         match route {
-            Route::Preflight => return self.preflight(&parts).map(Served::Own),
+            Route::Preflight => return self.preflight(parts).map(Served::Own),
             Route::Upgrade => {
                 return Err(ApiError::new(Code::EndpointNotSupported, "WebSockets are not supported"));
             }
@@ -175,7 +179,7 @@ impl Front {
             }
             _ => {}
         }
-        record.group = self.group(&parts)?;
+        record.group = self.group(parts)?;
         if !shared.is_ready() {
             return Err(ApiError::new(
                 Code::RegistryNotReady,

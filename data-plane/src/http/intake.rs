@@ -30,7 +30,7 @@ struct Said {
 
 /// A request for a model's endpoint, or for another path that names a model.
 pub(crate) fn model_request(
-    mut parts: Parts,
+    parts: &mut Parts,
     body: Bytes,
     endpoint: Option<Endpoint>,
     path: &str,
@@ -78,7 +78,7 @@ pub(crate) fn model_request(
 }
 
 /// A request about an object that one account stores.
-pub(crate) fn stored_request(mut parts: Parts, body: Bytes, path: &str, group: Arc<str>) -> Plan {
+pub(crate) fn stored_request(parts: &mut Parts, body: Bytes, path: &str, group: Arc<str>) -> Plan {
     let span = match splice::scan(&body, None) {
         Ok(fields) => fields.model.map(|m| (Arc::from(&*m.name), ModelSpan::Json(m.span))),
         Err(_) => None,
@@ -98,8 +98,9 @@ pub(crate) fn stored_request(mut parts: Parts, body: Bytes, path: &str, group: A
     }
 }
 
+/// Takes the head's headers with it.
 fn outgoing(
-    mut parts: Parts,
+    parts: &mut Parts,
     body: Bytes,
     endpoint: Option<Endpoint>,
     path: &str,
@@ -108,11 +109,11 @@ fn outgoing(
 ) -> Outgoing {
     parts.headers.remove(header::CONTENT_ENCODING);
     Outgoing {
-        method: parts.method,
+        method: parts.method.clone(),
         endpoint,
         path: format!("/v1/{path}"),
         query: parts.uri.query().map(str::to_owned),
-        headers: parts.headers,
+        headers: std::mem::take(&mut parts.headers),
         added: Vec::new(),
         body,
         model,

@@ -19,7 +19,10 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -32,13 +35,13 @@ pub struct Connection {
     chunks: AtomicBool,
     /// All that hyper was given has gone to the socket.
     flushed: AtomicBool,
-    /// `None`: none was given, or it is closed.
+    /// The socket's writing half. `None`: none was given, or it is closed.
     socket: Mutex<Option<Socket>>,
 }
 
 #[derive(Debug)]
 struct Socket {
-    stream: TcpStream,
+    stream: OwnedWriteHalf,
     write: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
@@ -105,7 +108,7 @@ impl Connection {
     fn write_with(
         &self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut OwnedWriteHalf>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let mut socket = self.lock();
         let Some(socket) = &mut *socket else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
@@ -142,15 +145,18 @@ impl Connection {
 
 /// The socket with its limits, as hyper has it. Dropping it closes the socket.
 pub(crate) struct Guarded {
+    /// Only hyper reads, so that nothing has to be locked for it.
+    read: OwnedReadHalf,
     connection: Arc<Connection>,
     first_byte: Option<Pin<Box<Sleep>>>,
 }
 
 impl Guarded {
     pub(crate) fn new(stream: TcpStream, connection: Arc<Connection>, first_byte: Duration) -> Self {
+        let (read, stream) = stream.into_split();
         *connection.lock() = Some(Socket { stream, write: None, waiting: false });
         let first_byte = Some(Box::pin(sleep_until(Instant::now() + first_byte)));
-        Self { connection, first_byte }
+        Self { read, connection, first_byte }
     }
 }
 
@@ -163,10 +169,7 @@ impl Drop for Guarded {
 impl AsyncRead for Guarded {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let read = match &mut *this.connection.lock() {
-            Some(socket) => Pin::new(&mut socket.stream).poll_read(cx, buf),
-            None => Poll::Ready(Ok(())),
-        };
+        let read = Pin::new(&mut this.read).poll_read(cx, buf);
         if let Some(timer) = &mut this.first_byte {
             if read.is_ready() {
                 this.first_byte = None;

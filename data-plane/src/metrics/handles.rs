@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError, atomic::Ordering};
 
 use prometheus_client::metrics::{counter::Counter, histogram::Histogram};
+use spareline_core::commit::Usage;
 
 use super::{AttemptLabels, Metrics, RequestLabels, TimingLabels, TokenLabels};
 
@@ -41,61 +42,113 @@ impl<K, V> Default for Few<K, V> {
     }
 }
 
-impl<K: PartialEq, V: Clone> Few<K, V> {
-    fn get(&mut self, key: K, find: impl FnOnce(&K) -> V) -> &V {
-        let at = match self.kept.iter().position(|(known, _)| *known == key) {
+impl<K, V> Few<K, V> {
+    /// The value whose key `is` the one wanted; a key is made only where there is none, since that costs.
+    fn get(&mut self, is: impl Fn(&K) -> bool, make: impl FnOnce() -> (K, V)) -> &V {
+        let at = match self.kept.iter().position(|(known, _)| is(known)) {
             Some(at) => at,
+            None if self.kept.len() < KEPT => {
+                self.kept.push(make());
+                self.kept.len() - 1
+            }
             None => {
-                let value = find(&key);
-                let found = (key, value);
-                if self.kept.len() < KEPT {
-                    self.kept.push(found);
-                    self.kept.len() - 1
-                } else {
-                    let at = self.next;
-                    self.next = (at + 1) % KEPT;
-                    self.kept[at] = found;
-                    at
-                }
+                let at = self.next;
+                self.next = (at + 1) % KEPT;
+                self.kept[at] = make();
+                at
             }
         };
         &self.kept[at].1
     }
 }
 
+/// What a finished request is counted by.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a> {
+    /// The caller's group.
+    pub group: &'a str,
+    /// The model, or [`OTHER`](super::OTHER).
+    pub model: &'a str,
+    /// The endpoint, or [`OTHER`](super::OTHER).
+    pub endpoint: &'static str,
+    /// The status sent.
+    pub status: u16,
+    /// How it ended.
+    pub ending: &'static str,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// From head to end, in seconds.
+    pub total: f64,
+    /// From head to the answer's first byte, in seconds.
+    pub first_content: Option<f64>,
+    /// The channel that answered.
+    pub channel: Option<&'a str>,
+    /// Its tokens.
+    pub usage: Usage,
+}
+
 impl Handles {
-    /// Counts a finished request and its times, in seconds.
-    pub fn finished(
-        &self,
-        metrics: &Metrics,
-        labels: RequestLabels,
-        timing: TimingLabels,
-        (total, first_content): (f64, Option<f64>),
-    ) {
+    /// Counts a finished request, its times and its tokens.
+    pub fn finished(&self, metrics: &Metrics, it: &Finished<'_>) {
+        let Finished { group, model, endpoint, status, ending, stream, .. } = *it;
         self.with(metrics, |known| {
-            known.requests.get(labels, |labels| metrics.requests.get_or_create_owned(labels)).inc();
-            let (whole, first) = known.timings.get(timing, |timing| {
-                let whole = metrics.request_seconds.get_or_create_owned(timing);
-                (whole, metrics.first_content_seconds.get_or_create_owned(timing))
-            });
-            whole.observe(total);
-            if let Some(first_content) = first_content {
+            let requests = known.requests.get(
+                |l| {
+                    l.status == status
+                        && l.ending == ending
+                        && l.endpoint == endpoint
+                        && *l.model == *model
+                        && *l.group == *group
+                },
+                || {
+                    let (group, model) = (group.into(), model.into());
+                    let labels = RequestLabels { group, model, endpoint, status, ending };
+                    let found = metrics.requests.get_or_create_owned(&labels);
+                    (labels, found)
+                },
+            );
+            requests.inc();
+            let timing = TimingLabels { endpoint, stream };
+            let (whole, first) = known.timings.get(
+                |known| *known == timing,
+                || {
+                    let whole = metrics.request_seconds.get_or_create_owned(&timing);
+                    let first = metrics.first_content_seconds.get_or_create_owned(&timing);
+                    (timing.clone(), (whole, first))
+                },
+            );
+            whole.observe(it.total);
+            if let Some(first_content) = it.first_content {
                 first.observe(first_content);
+            }
+            let Some(channel) = it.channel else { return };
+            for (direction, count) in [("input", it.usage.input), ("output", it.usage.output)] {
+                let Some(count) = count else { continue };
+                let tokens = known.tokens.get(
+                    |l| l.direction == direction && *l.channel == *channel,
+                    || {
+                        let labels = TokenLabels { channel: channel.into(), direction };
+                        let found = metrics.tokens.get_or_create_owned(&labels);
+                        (labels, found)
+                    },
+                );
+                tokens.inc_by(count);
             }
         });
     }
 
     /// Counts an attempt.
-    pub fn attempted(&self, metrics: &Metrics, labels: AttemptLabels) {
+    pub fn attempted(&self, metrics: &Metrics, channel: &str, outcome: &'static str) {
         self.with(metrics, |known| {
-            known.attempts.get(labels, |labels| metrics.attempts.get_or_create_owned(labels)).inc();
-        });
-    }
-
-    /// Counts tokens.
-    pub fn tokens(&self, metrics: &Metrics, labels: TokenLabels, count: u64) {
-        self.with(metrics, |known| {
-            known.tokens.get(labels, |labels| metrics.tokens.get_or_create_owned(labels)).inc_by(count);
+            let attempts = known.attempts.get(
+                |l| l.outcome == outcome && *l.channel == *channel,
+                || {
+                    let labels = AttemptLabels { channel: channel.into(), outcome };
+                    let found = metrics.attempts.get_or_create_owned(&labels);
+                    (labels, found)
+                },
+            );
+            attempts.inc();
         });
     }
 
@@ -119,10 +172,7 @@ mod tests {
     fn a_channel_that_was_forgotten_and_comes_back_is_counted_anew() {
         let (metrics, handles) = (Metrics::default(), Handles::default());
         let channel: Arc<str> = "a".into();
-        let count = || {
-            let labels = AttemptLabels { channel: channel.clone(), outcome: "ok" };
-            handles.attempted(&metrics, labels);
-        };
+        let count = || handles.attempted(&metrics, &channel, "ok");
         let shown = || {
             metrics
                 .encode()
@@ -143,12 +193,11 @@ mod tests {
         let (metrics, handles) = (Metrics::default(), Handles::default());
         for _ in 0..3 {
             for n in 0..2 * KEPT {
-                let labels = TokenLabels { channel: n.to_string().into(), direction: "input" };
-                handles.tokens(&metrics, labels, 1);
+                handles.attempted(&metrics, &n.to_string(), "ok");
             }
         }
         let text = metrics.encode().unwrap();
-        let right = text.lines().filter(|l| l.starts_with("spareline_tokens_total{") && l.ends_with(" 3"));
+        let right = text.lines().filter(|l| l.starts_with("spareline_attempts_total{") && l.ends_with(" 3"));
         assert_eq!(right.count(), 2 * KEPT);
     }
 }

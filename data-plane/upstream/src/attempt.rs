@@ -16,6 +16,7 @@ mod send;
 mod tests;
 mod timer;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -149,19 +150,19 @@ pub struct Rejected {
 pub async fn attempt(attempt: Attempt<'_>) -> Result<Answer, Box<Failed>> {
     let started = Instant::now();
     let timer = Timer::phase_one(started, &attempt.limits, attempt.request.stream);
-    Run::new(attempt, started).run(timer).await
+    Run::new(&attempt, started).run(timer).await
 }
 
 /// One attempt under way.
 struct Run<'a> {
-    attempt: Attempt<'a>,
+    attempt: &'a Attempt<'a>,
     started: Instant,
     head_seen: bool,
     facts: Arc<Facts>,
 }
 
 impl<'a> Run<'a> {
-    fn new(attempt: Attempt<'a>, started: Instant) -> Self {
+    fn new(attempt: &'a Attempt<'a>, started: Instant) -> Self {
         let target = attempt.line.target();
         let facts = Facts {
             provider: target.provider,
@@ -178,13 +179,14 @@ impl<'a> Run<'a> {
     }
 
     async fn run(self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
-        let Attempt { line, secret, request, upstream_model, request_usage, .. } = self.attempt;
+        let Attempt { line, secret, request, upstream_model, request_usage, .. } = *self.attempt;
         let Ok(built) = request::build(line, request, secret, upstream_model, request_usage) else {
             return Err(self.failed(self.facts.judge(Evidence::Internal)));
         };
         let permit = self.permit(&mut timer).await?;
         let usage_added = built.usage_added;
-        let response = match timer.run(send::send(&self.attempt, built)).await {
+        let sent = timer.run(pin!(send::send(self.attempt, built))).await;
+        let response = match sent {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
@@ -231,7 +233,8 @@ impl<'a> Run<'a> {
             return Ok(permit);
         }
         let wait = tokio::time::timeout(self.attempt.limits.connect, self.attempt.line.permit());
-        let limit = match timer.run(wait).await {
+        let waited = timer.run(pin!(wait)).await;
+        let limit = match waited {
             Ok(Ok(Some(permit))) => return Ok(permit),
             Ok(Ok(None) | Err(_)) => Limit::Connect,
             Err(limit) => limit,

@@ -1,5 +1,6 @@
 //! Phase one of a stream: held until it may be committed, or until it fails.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,7 +48,7 @@ impl Run<'_> {
         loop {
             let polled = match next.take() {
                 Some(bytes) => Ok(Some(Ok(bytes))),
-                None => timer.run(stream.next()).await,
+                None => timer.run(pin!(stream.next())).await,
             };
             match polled {
                 // All has been said; only a terminal event is missing.

@@ -1,6 +1,7 @@
 //! A 2xx answer that is not taken as a stream: held whole and checked, or relayed where there is nothing to check.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ impl Run<'_> {
         let mut parts: Vec<Bytes> = Vec::new();
         let mut length = 0;
         loop {
-            let bytes = match timer.run(source.next()).await {
+            let next = timer.run(pin!(source.next())).await;
+            let bytes = match next {
                 Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
                 Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
                 Ok(None) => break,
@@ -129,7 +131,8 @@ impl Run<'_> {
     ) -> Result<Answer, Box<Failed>> {
         let mut source = Source::raw(body);
         let reservation = self.attempt.budget.empty();
-        let first = match timer.run(source.next()).await {
+        let first = timer.run(pin!(source.next())).await;
+        let first = match first {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
             Ok(None) => return self.checked(status, Bytes::new(), reservation),

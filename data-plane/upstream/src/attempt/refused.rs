@@ -1,5 +1,6 @@
 //! An answer that is not 2xx: read as far as it can be used, and judged.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl Run<'_> {
                         }
                     }
                 };
-                let _ = timer.run(timeout(REFUSED_WAIT, read)).await;
+                let _ = timer.run(pin!(timeout(REFUSED_WAIT, read))).await;
                 joined(parts)
             }
             None => Bytes::new(),

@@ -1,6 +1,8 @@
 //! The one limit that runs at a time in phase one.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use spareline_core::classify::Limit;
@@ -34,13 +36,14 @@ impl Timer {
         self.sleep.as_mut().reset(at);
     }
 
-    /// What comes first: the future's output, or the limit that fired.
-    pub(super) async fn run<F: Future>(&mut self, future: F) -> Result<F::Output, Limit> {
-        tokio::select! {
-            biased;
-            output = future => Ok(output),
-            () = self.sleep.as_mut() => Err(self.limit),
-        }
+    /// What comes first: the future's output, or the limit that fired. The future is pinned by the caller: taken by value
+    /// it would lie in the caller's own future three times over.
+    pub(super) async fn run<F: Future>(&mut self, mut future: Pin<&mut F>) -> Result<F::Output, Limit> {
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.sleep.as_mut().poll(cx).map(|()| Err(self.limit)),
+        })
+        .await
     }
 }
 

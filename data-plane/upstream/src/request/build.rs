@@ -87,7 +87,7 @@ pub(crate) fn build(
 
 fn build_headers(line: &Line, outgoing: &Outgoing, secret: Option<&str>) -> Result<HeaderMap, BuildError> {
     let target = line.target();
-    let mut headers = HeaderMap::with_capacity(16);
+    let mut headers = HeaderMap::with_capacity(outgoing.headers.len() + 4);
     headers::to_upstream(&outgoing.headers, &mut headers);
     for (name, value) in &outgoing.added {
         headers.insert(name, value.clone());
