@@ -143,16 +143,13 @@ fn date(second: u64) -> String {
 
 /// Appends a number with at least `width` digits: what the formatter does, without its cost, which shows at a dozen
 /// numbers per request.
-pub(crate) fn digits(out: &mut String, mut number: u64, width: usize) {
-    let mut text = [b'0'; 20];
-    let mut at = text.len();
-    while number > 0 {
-        at -= 1;
-        text[at] = b'0' + (number % 10) as u8;
-        number /= 10;
+pub(crate) fn digits(out: &mut String, number: u64, width: usize) {
+    let mut buffer = itoa::Buffer::new();
+    let text = buffer.format(number);
+    for _ in text.len()..width {
+        out.push('0');
     }
-    at = at.min(text.len() - width.min(text.len()));
-    out.push_str(std::str::from_utf8(&text[at..]).unwrap_or_default());
+    out.push_str(text);
 }
 
 /// Appends milliseconds with three decimals.

@@ -9,6 +9,9 @@ mod tests;
 
 use http::header::{self, HeaderMap, HeaderName};
 
+/// How many headers the front adds to an answer's, so that the map need not grow for them.
+const OURS: usize = 5;
+
 /// Copies what may go up of a caller's headers.
 pub fn to_upstream(caller: &HeaderMap, out: &mut HeaderMap) {
     let hop = Hop::of(caller);
@@ -22,7 +25,7 @@ pub fn to_upstream(caller: &HeaderMap, out: &mut HeaderMap) {
 /// What of an upstream's response head goes to the caller. `content-encoding` is kept; who decodes the body removes it.
 pub fn to_caller(upstream: &HeaderMap) -> HeaderMap {
     let hop = Hop::of(upstream);
-    let mut out = HeaderMap::with_capacity(upstream.len().min(24));
+    let mut out = HeaderMap::with_capacity((upstream.len() + OURS).min(24));
     for (name, value) in upstream {
         if goes_down(name) && !hop.names(name) {
             out.append(name, value.clone());

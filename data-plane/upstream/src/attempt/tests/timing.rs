@@ -38,7 +38,7 @@ pub(super) async fn judge<P: Into<Bytes> + Send + 'static>(
     let permit = line.permit().await.unwrap();
     let attempt = setup.attempt(&line);
     let timer = Timer::phase_one(started, &attempt.limits, attempt.request.stream);
-    Run::new(attempt, started).received(response, false, permit, timer).await
+    Run::new(&attempt, started).received(response, false, permit, timer).await
 }
 
 fn setup(body: &'static str) -> Setup {
