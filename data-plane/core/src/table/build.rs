@@ -49,7 +49,7 @@ impl Table {
     pub(crate) fn change(&mut self, changes: Changes) {
         for ((group, model), mut changed) in changes.lists {
             changed.sort_unstable_by_key(|(id, _)| *id);
-            let mut models = self.groups.get(&group).cloned().unwrap_or_default();
+            let mut models = self.group(&group).cloned().unwrap_or_default();
             let before = models.get(&model);
             let kept = before.into_iter().flat_map(|e| e.all.iter());
             let kept = kept.filter(|m| changed.binary_search_by_key(&m.line.spec.id, |(id, _)| *id).is_err());
@@ -72,10 +72,11 @@ impl Table {
             members.sort_unstable_by_key(|(line, model)| (std::cmp::Reverse(model.priority), line.spec.id));
             models.insert(model, Arc::new(entry(&members)));
         }
-        if models.is_empty() {
-            self.groups.remove(&group);
-        } else {
-            self.groups.insert(group, std::mem::take(models));
+        match (self.place(&group), models.is_empty()) {
+            (Ok(at), true) => drop(self.groups.remove(at)),
+            (Ok(at), false) => self.groups[at].1 = std::mem::take(models),
+            (Err(_), true) => {}
+            (Err(at), false) => self.groups.insert(at, (group, std::mem::take(models))),
         }
     }
 }
