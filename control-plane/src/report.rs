@@ -86,8 +86,9 @@ impl Service for ReportService {
         if batch.verdicts.is_empty() {
             return Ok(Response::new(dp::ReportVerdictsResponse::default()));
         }
-        let known =
-            || self.worlds.current().and_then(|world| screen::already(&world, &batch, SystemTime::now()));
+        let known = || {
+            self.worlds.current().and_then(|world| screen::already(&world, &batch, &SystemTime::now().into()))
+        };
         let _turn = match self.turn(known).await? {
             Turn::Known(results) => return Ok(Response::new(dp::ReportVerdictsResponse { results })),
             Turn::Ours(permit) => permit,

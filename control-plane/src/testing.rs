@@ -123,6 +123,6 @@ impl Registry {
 
 /// Whether a subject is out in a world, and why.
 pub(crate) fn cause(world: &World, subject: &Subject) -> Option<pb::Cause> {
-    let status = world::state::out(&world.items, subject, std::time::SystemTime::now());
+    let status = spareline_core::derive::out(&world.items, subject, &std::time::SystemTime::now().into());
     status.map(|status| status.cause())
 }

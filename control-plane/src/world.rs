@@ -7,7 +7,6 @@
 pub(crate) mod announce;
 pub mod follow;
 mod narrow;
-pub mod state;
 #[cfg(test)]
 mod tests;
 

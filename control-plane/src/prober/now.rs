@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use futures_util::stream;
 use spareline_core::items::Items;
-use spareline_core::{Cause, ChannelId, Subject, convert};
+use spareline_core::{Cause, ChannelId, Subject, convert, derive};
 use spareline_proto::admin::v1 as admin;
 use tokio::time::Instant;
 
 use super::{AT_ONCE, PROBE_LIMIT, Prober, schedule};
 use crate::decide::{Lease, ProbeOutcome};
 use crate::store::{Claim, ProbeResult, StoreError};
-use crate::world::{World, state};
+use crate::world::World;
 
 /// A lease is 30 s long; a probe that starts later than this could outlive it.
 const START_WITHIN: Duration = Duration::from_secs(9);
@@ -122,17 +122,17 @@ fn settle(prober: &Prober, lease: &Lease, outcome: &ProbeOutcome, result: Option
 
 /// What a probe may bring back: out, and neither by a human nor for a time.
 fn out_by_machine(items: &Items, channels: &[ChannelId]) -> BTreeSet<Subject> {
-    let now = SystemTime::now();
+    let now = SystemTime::now().into();
     let concerns = |subject: &Subject| {
-        let mut of = state::channels_of(items, subject);
+        let mut of = derive::channels_of(items, subject);
         channels.is_empty() || of.any(|c| channels.contains(&ChannelId(c.channel_id)))
     };
     let probed = |cause| !matches!(cause, None | Some(Cause::Operator | Cause::Throttled));
     items
         .statuses()
-        .filter(|(_, status)| state::is_out(status, now) && probed(convert::cause(status.cause)))
+        .filter(|(_, status)| derive::is_out(status, &now) && probed(convert::cause(status.cause)))
         .map(|(subject, _)| subject)
-        .filter(|subject| state::channels_of(items, subject).next().is_some() && concerns(subject))
+        .filter(|subject| derive::channels_of(items, subject).next().is_some() && concerns(subject))
         .cloned()
         .collect()
 }
@@ -148,7 +148,7 @@ fn answer(
     };
     let mut recovered = BTreeSet::new();
     for (subject, settled) in &settled {
-        for channel in state::channels_of(&world.items, subject) {
+        for channel in derive::channels_of(&world.items, subject) {
             match settled {
                 Settled::Fine => {}
                 Settled::Back => {
@@ -162,10 +162,10 @@ fn answer(
         }
     }
     // Whoever names a channel wants to know why it stays out, also where a probe could not help.
-    let now = SystemTime::now();
+    let now = SystemTime::now().into();
     for id in channels {
         let Some(channel) = world.items.channel(*id) else { continue };
-        let Some(status) = state::channel_out(&world.items, channel, now) else { continue };
+        let Some(status) = derive::channel_out(&world.items, channel, &now) else { continue };
         let subject = status.subject.as_ref().and_then(convert::subject);
         let Some(subject) = subject.filter(|subject| !settled.contains_key(subject)) else { continue };
         let reason = match convert::cause(status.cause) {

@@ -1,15 +1,13 @@
 //! Which lines to ask about a subject: channel, model and key, the most telling first. Pure.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use spareline_core::convert;
+use prost_types::Timestamp;
 use spareline_core::items::Items;
 use spareline_core::secret::Secret;
 use spareline_core::spec::{ChannelSpec, ModelSpec};
 use spareline_core::{Cause, ChannelId, CredentialId, Subject};
-
-use crate::world::state;
+use spareline_core::{convert, derive};
 
 /// Most lines asked for one subject.
 const MOST: usize = 4;
@@ -28,7 +26,7 @@ pub(crate) struct Line {
 }
 
 /// The lines for a subject; empty where nobody can be asked.
-pub(crate) fn lines(items: &Items, subject: &Subject, now: SystemTime) -> Vec<Line> {
+pub(crate) fn lines(items: &Items, subject: &Subject, now: &Timestamp) -> Vec<Line> {
     let mut lines = match subject {
         Subject::Credential(id) => of_credential(items, *id, now),
         Subject::Channel(id) => {
@@ -57,12 +55,12 @@ pub(crate) fn of_channel(channel: Arc<ChannelSpec>, secret: Option<Secret>) -> V
     cross(&channel, &models, &[secret])
 }
 
-fn of_credential(items: &Items, id: CredentialId, now: SystemTime) -> Vec<Line> {
+fn of_credential(items: &Items, id: CredentialId, now: &Timestamp) -> Vec<Line> {
     let Some(secret) = secret(items, id) else { return Vec::new() };
     let subject = Subject::Credential(id);
-    let mut channels: Vec<_> = state::channels_of(items, &subject)
+    let mut channels: Vec<_> = derive::channels_of(items, &subject)
         .filter_map(|channel| {
-            let out = state::out(items, &Subject::Channel(ChannelId(channel.channel_id)), now).is_some();
+            let out = derive::out(items, &Subject::Channel(ChannelId(channel.channel_id)), now).is_some();
             spec(items, ChannelId(channel.channel_id)).map(|spec| (out, spec))
         })
         .collect();
@@ -83,10 +81,10 @@ fn cross(channel: &Arc<ChannelSpec>, models: &[Arc<ModelSpec>], keys: &[Option<S
 }
 
 /// `probe_model`, else those whose ability is not out; all of them where every one is.
-fn models(items: &Items, channel: &ChannelSpec, now: SystemTime) -> Vec<Arc<ModelSpec>> {
+fn models(items: &Items, channel: &ChannelSpec, now: &Timestamp) -> Vec<Arc<ModelSpec>> {
     preferred(channel, |model| {
         let subject = Subject::Ability { channel: channel.id, model: model.name.clone(), credential: None };
-        state::out(items, &subject, now).is_none()
+        derive::out(items, &subject, now).is_none()
     })
 }
 
@@ -99,12 +97,12 @@ fn preferred(channel: &ChannelSpec, usable: impl Fn(&ModelSpec) -> bool) -> Vec<
 }
 
 /// The keys to ask with: the usable ones by rank; with `dead_too` the others after them.
-fn keys(items: &Items, channel: &ChannelSpec, now: SystemTime, dead_too: bool) -> Vec<Option<Secret>> {
+fn keys(items: &Items, channel: &ChannelSpec, now: &Timestamp, dead_too: bool) -> Vec<Option<Secret>> {
     if channel.credentials.is_empty() {
         return vec![None];
     }
     let out = |id: &CredentialId| {
-        let status = state::out(items, &Subject::Credential(*id), now);
+        let status = derive::out(items, &Subject::Credential(*id), now);
         // A throttled key lives.
         status.is_some_and(|s| convert::cause(s.cause) != Some(Cause::Throttled))
     };

@@ -138,7 +138,7 @@ pub(super) async fn probe(prober: &Prober, world: &World, lease: &Lease) -> Prob
     let claimed = lease.status.pending.as_ref().map(|pending| pending.cause);
     let cause = claimed.or(lease.status.cause).unwrap_or(Cause::Unhealthy);
     let question = Question { subject: &lease.subject, cause, with_key: true };
-    let lines = plan::lines(&world.items, &lease.subject, SystemTime::now());
+    let lines = plan::lines(&world.items, &lease.subject, &SystemTime::now().into());
     if lines.is_empty() {
         let reason = match lease.subject {
             Subject::Ability { .. } => "no usable key to ask with",

@@ -6,18 +6,17 @@
 //! say. The answer is not kept: repeated when the subject is back, the batch is STALE, which ends the proxy's overlay just
 //! the same.
 
-use std::time::SystemTime;
-
-use spareline_core::{Cause, Subject, convert};
+use prost_types::Timestamp;
+use spareline_core::{Cause, Subject, convert, derive};
 use spareline_proto::dataplane::v1 as dp;
 
-use crate::world::{World, state};
+use crate::world::World;
 
 /// The answers, where all are ALREADY.
 pub(super) fn already(
     world: &World,
     batch: &dp::ReportVerdictsRequest,
-    now: SystemTime,
+    now: &Timestamp,
 ) -> Option<Vec<dp::VerdictResult>> {
     if batch.epoch != *world.epoch {
         return None;
@@ -26,7 +25,7 @@ pub(super) fn already(
     let answer = |verdict: &dp::Verdict| {
         let subject = convert::subject(verdict.subject.as_ref()?)?;
         let claimed = convert::cause(verdict.cause)?;
-        let status = state::out(&world.items, &subject, now)?;
+        let status = derive::out(&world.items, &subject, now)?;
         let in_force = convert::cause(status.cause)?;
         let fence = status.fence_revision.max(fence_above(world, &subject));
         // A throttle may last longer than the one in force.

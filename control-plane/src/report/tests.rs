@@ -150,7 +150,7 @@ async fn part7_in_a_storm_too_a_repeated_batch_gets_the_same_answer() {
     let first = reports.report_verdicts(Request::new(ours.clone())).await.unwrap().into_inner();
     assert_eq!(first.results[0].disposition(), dp::Disposition::Applied);
     let world = registry.reached(first.results[0].status_revision).await;
-    let now = std::time::SystemTime::now();
+    let now = &std::time::SystemTime::now().into();
     assert_eq!(super::screen::already(&world, &ours, now), None, "its answer may have been lost");
     let theirs = super::screen::already(&world, &dead(&registry, 2, key), now).expect("is known");
     assert_eq!(theirs[0].disposition(), dp::Disposition::Already);

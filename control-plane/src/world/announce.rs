@@ -4,22 +4,20 @@
 //! channel's own, derived state did. Each replica says so once per change, when it starts to tell the proxies.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
+use prost_types::Timestamp;
 use spareline_core::items::Items;
-use spareline_core::{ChannelId, Subject, convert};
+use spareline_core::{ChannelId, Subject, convert, derive};
 use spareline_proto::registry::v1 as pb;
 
-use super::state;
-
 /// Logs what turned between two worlds of one history.
-pub(super) fn changes(before: &Items, after: &Items, now: SystemTime) {
+pub(super) fn changes(before: &Items, after: &Items, now: &Timestamp) {
     let delta = before.diff(after);
     let mut touched = BTreeSet::new();
     for status in &delta.statuses {
         let Some(subject) = status.subject.as_ref().and_then(convert::subject) else { continue };
-        let names: Vec<_> = state::channels_of(after, &subject).map(|c| c.name.as_str()).collect();
-        touched.extend(state::channels_of(after, &subject).map(|c| ChannelId(c.channel_id)));
+        let names: Vec<_> = derive::channels_of(after, &subject).map(|c| c.name.as_str()).collect();
+        touched.extend(derive::channels_of(after, &subject).map(|c| ChannelId(c.channel_id)));
         let old = before.status(&subject);
         let turned = |f: fn(&pb::Status) -> i32| old.map_or(0, |s| f(s)) != f(status);
         let was_active = old.is_none_or(|s| s.state() == pb::ServingState::Active);
@@ -42,7 +40,7 @@ pub(super) fn changes(before: &Items, after: &Items, now: SystemTime) {
     touched.extend(delta.channels.iter().map(|c| ChannelId(c.channel_id)));
     for id in touched {
         let (Some(old), Some(new)) = (before.channel(id), after.channel(id)) else { continue };
-        let (was, is) = (state::channel_out(before, old, now), state::channel_out(after, new, now));
+        let (was, is) = (derive::channel_out(before, old, now), derive::channel_out(after, new, now));
         match (was, is) {
             (None, Some(why)) => tracing::info!(
                 event = "channel_disabled",

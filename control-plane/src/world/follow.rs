@@ -204,7 +204,7 @@ impl Follower {
 
     fn publish(&mut self, head: Head, world: World) {
         if let Some((_, before)) = self.world.as_ref().filter(|(old, _)| old.epoch == head.epoch) {
-            announce::changes(&before.items, &world.items, SystemTime::now());
+            announce::changes(&before.items, &world.items, &SystemTime::now().into());
         }
         if self.world.as_ref().is_none_or(|(old, _)| old.epoch != head.epoch) {
             self.publisher.metrics().history_lost.set(0);

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use spareline_core::items::Item;
-use spareline_core::{ChannelId, Revision, Subject};
+use spareline_core::{ChannelId, Revision};
 use spareline_proto::registry::v1 as pb;
 
-use super::{GroupSet, Viewer, World, channel, of, state};
+use super::{GroupSet, Viewer, World, channel, of};
 
 fn line(id: i64, revision: i64, groups: &[&str], credentials: &[i64]) -> Item {
     Item::Channel(Arc::new(pb::Channel {
@@ -15,17 +15,6 @@ fn line(id: i64, revision: i64, groups: &[&str], credentials: &[i64]) -> Item {
         groups: groups.iter().map(|g| (*g).to_owned()).collect(),
         credential_ids: credentials.to_vec(),
         spec_revision: revision,
-        ..Default::default()
-    }))
-}
-
-fn status(kind: pb::subject::Kind, cause: pb::Cause, revision: i64, retry_at: Option<SystemTime>) -> Item {
-    Item::Status(Arc::new(pb::Status {
-        subject: Some(pb::Subject { kind: Some(kind) }),
-        state: pb::ServingState::Disabled.into(),
-        cause: cause.into(),
-        retry_at: retry_at.map(Into::into),
-        revision,
         ..Default::default()
     }))
 }
@@ -87,28 +76,4 @@ fn part6_no_channels_is_a_decision_only_after_there_were_some() {
     assert!(!of("one", 0, []).had_channels);
     let world = of("one", 1, [line(1, 1, &[], &[])]);
     assert!(world.with(Revision(2), Default::default()).had_channels);
-}
-
-#[test]
-fn part3_a_channel_is_out_with_its_last_key() {
-    use pb::subject::Kind;
-    let now = SystemTime::now();
-    let world = of("one", 1, [line(1, 1, &[], &[7, 8])]);
-    let mut items = world.items;
-    let channel = items.channel(ChannelId(1)).unwrap().clone();
-    assert!(state::channel_out(&items, &channel, now).is_none());
-    items.insert(status(Kind::CredentialId(7), pb::Cause::Credential, 2, None));
-    assert!(state::channel_out(&items, &channel, now).is_none());
-
-    let soon = now + Duration::from_secs(60);
-    items.insert(status(Kind::CredentialId(8), pb::Cause::Throttled, 3, Some(soon)));
-    assert!(state::channel_out(&items, &channel, now).is_some());
-    // A throttle whose time is over reads as active.
-    assert!(state::channel_out(&items, &channel, soon).is_none());
-
-    items.insert(status(Kind::ChannelId(1), pb::Cause::Operator, 4, None));
-    let why = state::channel_out(&items, &channel, soon).unwrap();
-    assert_eq!(why.cause(), pb::Cause::Operator);
-    let shared = Subject::Credential(spareline_core::CredentialId(7));
-    assert_eq!(state::channels_of(&items, &shared).count(), 1);
 }

@@ -55,3 +55,31 @@ fn a_models_status_takes_out_the_model_and_with_a_key_only_that_key() {
     assert!(usable(vec![out(on_ability(1, "n", None), pb::Cause::ModelUnavailable, 9)]));
     assert_eq!(state(&two_keys(), vec![with_key]).cause, None, "never the channel");
 }
+
+#[test]
+fn what_takes_a_channel_out_is_its_own_status_else_the_mildest_of_all_its_keys() {
+    let why = |statuses: &[pb::Status]| {
+        let items = statuses.iter().map(|s| Item::Status(Arc::new(s.clone()))).collect();
+        channel_out(&items, &two_keys(), &at(1000)).map(|status| status.cause())
+    };
+    let limited = throttled(on_credential(1), 900, 1100, true, 9);
+    let over = throttled(on_credential(1), 900, 1000, true, 9);
+    let dead = out(on_credential(2), pb::Cause::Credential, 9);
+    let own = out(on_channel(1), pb::Cause::Operator, 9);
+    assert_eq!(why(&[]), None);
+    assert_eq!(why(std::slice::from_ref(&dead)), None, "one key is left");
+    assert_eq!(why(&[over, dead.clone()]), None, "so it is when the other's time is over");
+    assert_eq!(why(&[limited.clone(), dead.clone()]), Some(pb::Cause::Throttled), "in whatever order");
+    assert_eq!(why(&[limited, dead, own]), Some(pb::Cause::Operator));
+}
+
+#[test]
+fn a_shared_key_lies_beneath_every_channel_that_lists_it() {
+    let lines = [two_keys(), pb::Channel { credential_ids: vec![2], ..channel(2) }, channel(3)];
+    let items: Items = lines.map(|line| Item::Channel(Arc::new(line))).into_iter().collect();
+    let of = |subject| channels_of(&items, &subject).map(|c| c.channel_id).collect::<Vec<_>>();
+    assert_eq!(of(Subject::Credential(CredentialId(2))), [1, 2]);
+    assert_eq!(of(Subject::Credential(CredentialId(1))), [1]);
+    assert_eq!(of(Subject::Channel(ChannelId(3))), [3]);
+    assert_eq!(of(Subject::Ability { channel: ChannelId(2), model: "m".into(), credential: None }), [2]);
+}
