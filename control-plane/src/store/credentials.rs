@@ -77,37 +77,7 @@ impl Tx {
             );
             return Ok(NewCredential { credential, channels: Vec::new() });
         }
-        let replaced = match (replaces, named.credential_ids.as_slice()) {
-            ([], [only]) => vec![*only],
-            ([], []) => {
-                return Err(StoreError::Precondition(format!(
-                    "channel {:?} has no credential to replace: add one",
-                    named.name
-                )));
-            }
-            ([], _) => {
-                return Err(StoreError::Precondition(format!(
-                    "channel {:?} has several credentials: say which ones it replaces",
-                    named.name
-                )));
-            }
-            (some, _) => some.to_vec(),
-        };
-        let foreign: Vec<_> = replaced
-            .iter()
-            .enumerate()
-            .filter(|(_, id)| !named.credential_ids.contains(id))
-            .map(|(i, id)| {
-                Violation::new(
-                    format!("replaces[{i}]"),
-                    format!("credential {id} is not one of channel {:?}", named.name),
-                )
-            })
-            .collect();
-        if !foreign.is_empty() {
-            return Err(StoreError::Invalid(foreign));
-        }
-
+        let replaced = replaced(&named, replaces)?;
         let credential = self.insert_credential("secret", secret).await?;
         let new = credential.credential_id;
         let channels = self.channels_of(&replaced).await?;
@@ -116,19 +86,7 @@ impl Tx {
         for id in &channels {
             let old = self.channel(&ChannelKey::Id(*id)).await?;
             let mut next = old.clone();
-            let mut placed = false;
-            next.credential_ids = old
-                .credential_ids
-                .iter()
-                .filter_map(|c| match (replaced.contains(c), placed) {
-                    (false, _) => Some(*c),
-                    (true, true) => None,
-                    (true, false) => {
-                        placed = true;
-                        Some(new)
-                    }
-                })
-                .collect();
+            next.credential_ids = renewed(&old.credential_ids, &replaced, Some(new));
             self.replace_spec(&old, next, json!({ "credential_rotated": new })).await?;
         }
         for id in &replaced {
@@ -144,20 +102,12 @@ impl Tx {
     /// # Errors
     /// `NotFound` for ids never known or retired before.
     pub async fn retire_credential(&mut self, credential: CredentialId, comment: &str) -> Result<()> {
-        let live: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM credentials WHERE credential_id = $1 AND retired_revision IS NULL)",
-        )
-        .bind(credential.0)
-        .fetch_one(self.conn())
-        .await?;
-        if !live {
-            return Err(StoreError::NotFound(format!("credential {credential}")));
-        }
+        self.check_subject(&Subject::Credential(credential)).await?;
         let channels = self.channels_of(&[credential.0]).await?;
         for id in &channels {
             let old = self.channel(&ChannelKey::Id(*id)).await?;
             let mut next = old.clone();
-            next.credential_ids.retain(|c| *c != credential.0);
+            next.credential_ids = renewed(&old.credential_ids, &[credential.0], None);
             let bare = next.credential_ids.is_empty();
             self.replace_spec(&old, next, json!({ "credential_retired": credential.0 })).await?;
             if bare {
@@ -210,6 +160,36 @@ impl Tx {
         .fetch_all(self.conn())
         .await?)
     }
+}
+
+/// The credentials that a new one replaces: those named, else the channel's only one.
+fn replaced(channel: &pb::Channel, named: &[i64]) -> Result<Vec<i64>> {
+    let refused =
+        |problem: &str| Err(StoreError::Precondition(format!("channel {:?} has {problem}", channel.name)));
+    if named.is_empty() {
+        return match channel.credential_ids.as_slice() {
+            [only] => Ok(vec![*only]),
+            [] => refused("no credential to replace: add one"),
+            _ => refused("several credentials: say which ones it replaces"),
+        };
+    }
+    let foreign = named.iter().enumerate().filter(|(_, id)| !channel.credential_ids.contains(id));
+    let violation = |(i, id): (usize, &i64)| {
+        let problem = format!("credential {id} is not one of channel {:?}", channel.name);
+        Violation::new(format!("replaces[{i}]"), problem)
+    };
+    let violations: Vec<_> = foreign.map(violation).collect();
+    if violations.is_empty() { Ok(named.to_vec()) } else { Err(StoreError::Invalid(violations)) }
+}
+
+/// A channel's credentials without those that are `gone`; `new` stands where the first of them stood.
+pub(super) fn renewed(ids: &[i64], gone: &[i64], new: Option<i64>) -> Vec<i64> {
+    let mut next = Vec::with_capacity(ids.len());
+    for id in ids {
+        let id = if gone.contains(id) { new } else { Some(*id) };
+        next.extend(id.filter(|id| !next.contains(id)));
+    }
+    next
 }
 
 impl Store {

@@ -245,7 +245,7 @@ impl Tx {
     }
 
     /// Whether the subject is in the registry.
-    async fn check_subject(&mut self, subject: &Subject) -> Result<()> {
+    pub(super) async fn check_subject(&mut self, subject: &Subject) -> Result<()> {
         let key = Key::from(subject);
         let found: bool = match subject {
             Subject::Channel(_) => {

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::super::channels::{self, SpecRow};
+use super::super::credentials;
 use super::super::events::Item;
 use super::super::{Result, StoreError, Tx};
 use super::evidence;
@@ -61,12 +62,7 @@ impl Tx {
             }
             let row: SpecRow = (channel_id, old, spec);
             let mut next = channels::bare(&channels::decode(row)?);
-            let mut ids = Vec::new();
-            for id in &next.credential_ids {
-                let id = if gone.contains(id) { new } else { Some(*id) };
-                ids.extend(id.filter(|id| !ids.contains(id)));
-            }
-            next.credential_ids = ids;
+            next.credential_ids = credentials::renewed(&next.credential_ids, gone, new);
             if next.credential_ids.is_empty() {
                 self.abort_rollout(rollout_id, "the last key of a candidate was retired").await?;
                 aborted.push(rollout_id);

@@ -114,3 +114,13 @@ async fn part5_fingerprints_show_four_characters_and_tell_secrets_apart() {
         admin::SubjectName { channel: "one".into(), credential: Some(long.fingerprint.clone()), model: None };
     assert_eq!(resolve(&store, name).await.unwrap(), key(long.credential_id));
 }
+
+#[test]
+fn part5_a_new_key_stands_once_where_the_first_of_the_old_ones_stood() {
+    use super::super::credentials::renewed;
+
+    assert_eq!(renewed(&[1, 2, 3, 4], &[2, 4], Some(9)), [1, 9, 3]);
+    assert_eq!(renewed(&[1, 2, 3], &[2], None), [1, 3]);
+    assert_eq!(renewed(&[1, 2], &[7], Some(9)), [1, 2], "it replaces nothing here");
+    assert!(renewed(&[1], &[1], None).is_empty());
+}
