@@ -25,6 +25,23 @@ pub enum NewChange {
     Policy(Box<pb::Policy>),
 }
 
+/// What `rollout_changes` keeps of a change.
+#[derive(Default)]
+struct ChangeRow {
+    /// Zero for a policy.
+    channel_id: i64,
+    /// Of the channel.
+    name: String,
+    /// Of the policy; empty is the global one.
+    group: String,
+    /// The revision it starts from; zero for what is new.
+    base: i64,
+    /// Of the candidate; `None` for a deletion.
+    version: Option<i64>,
+    /// The candidate, where it is a policy.
+    policy: Option<Value>,
+}
+
 impl Tx {
     /// One rollout.
     ///
@@ -78,65 +95,74 @@ impl Tx {
         field: &str,
         change: NewChange,
     ) -> Result<()> {
-        let revision = self.revision;
-        let (item, mut channel_id, mut name, mut group) = ("channel", 0, String::new(), String::new());
-        let (mut base, mut version, mut policy) = (0, Some(revision), None);
-        match change {
+        let row = match change {
             NewChange::Upsert { current, next } => {
-                let next = channels::bare(&next);
-                let host = channels::host(&next.base_url)?;
-                if let Some(current) = &current {
-                    (channel_id, base) = (current.channel_id, current.spec_revision);
-                    self.check_channel_free(channel_id, &current.name).await?;
-                    if channels::bare(current) == next {
-                        return Err(StoreError::invalid(field, "changes nothing"));
-                    }
-                }
-                if current.as_ref().is_none_or(|c| c.name != next.name) {
-                    self.check_name(&next.name, channel_id).await?;
-                }
-                self.check_listed(channel_id, &next.credential_ids, &next.provider, &host)
-                    .await
-                    .map_err(|error| error.within("channel", &format!("{field}.upsert")))?;
-                if current.is_none() {
-                    channel_id = self.unborn_channel(&next, &host).await?;
-                }
-                self.keep_candidate(rollout, channel_id, &next).await?;
-                name = next.name;
+                self.stage_upsert(rollout, field, current.as_deref(), &next).await?
             }
-            NewChange::Delete(current) => {
-                self.check_channel_free(current.channel_id, &current.name).await?;
-                (channel_id, base, version) = (current.channel_id, current.spec_revision, None);
-                name = current.name;
-            }
-            NewChange::Policy(next) => {
-                self.check_policy_free(&next.group).await?;
-                let current = self.policy(&next.group).await?;
-                if current.as_ref().is_some_and(|c| policies::bare(c) == policies::bare(&next)) {
-                    return Err(StoreError::invalid(field, "changes nothing"));
-                }
-                base = current.map_or(0, |c| c.revision);
-                policy = Some(proto_json::to_json(&policies::bare(&next))?);
-                group = next.group;
-            }
-        }
-        let item = if policy.is_some() { "policy" } else { item };
+            NewChange::Delete(current) => self.stage_delete(*current).await?,
+            NewChange::Policy(next) => self.stage_policy(field, *next).await?,
+        };
         sqlx::query(
             "INSERT INTO rollout_changes (rollout_id, ordinal, item, channel_id, name, group_name, base_revision, spec_revision, \
              policy) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(rollout)
         .bind(ordinal)
-        .bind(item)
-        .bind(channel_id)
-        .bind(name)
-        .bind(group)
-        .bind(base)
-        .bind(version)
-        .bind(policy)
+        .bind(if row.policy.is_some() { "policy" } else { "channel" })
+        .bind(row.channel_id)
+        .bind(row.name)
+        .bind(row.group)
+        .bind(row.base)
+        .bind(row.version)
+        .bind(row.policy)
         .execute(self.conn())
         .await?;
         Ok(())
+    }
+
+    async fn stage_upsert(
+        &mut self,
+        rollout: i64,
+        field: &str,
+        current: Option<&pb::Channel>,
+        next: &pb::Channel,
+    ) -> Result<ChangeRow> {
+        let next = channels::bare(next);
+        let host = channels::host(&next.base_url)?;
+        let (known, base) = current.map_or((0, 0), |c| (c.channel_id, c.spec_revision));
+        if let Some(current) = current {
+            self.check_channel_free(known, &current.name).await?;
+            if channels::bare(current) == next {
+                return Err(StoreError::invalid(field, "changes nothing"));
+            }
+        }
+        if current.is_none_or(|c| c.name != next.name) {
+            self.check_name(&next.name, known).await?;
+        }
+        self.check_listed(known, &next.credential_ids, &next.provider, &host)
+            .await
+            .map_err(|error| error.within("channel", &format!("{field}.upsert")))?;
+        let channel_id = if current.is_some() { known } else { self.unborn_channel(&next, &host).await? };
+        self.keep_candidate(rollout, channel_id, &next).await?;
+        let version = Some(self.revision);
+        Ok(ChangeRow { channel_id, name: next.name, base, version, ..ChangeRow::default() })
+    }
+
+    async fn stage_delete(&mut self, current: pb::Channel) -> Result<ChangeRow> {
+        self.check_channel_free(current.channel_id, &current.name).await?;
+        let (channel_id, base) = (current.channel_id, current.spec_revision);
+        Ok(ChangeRow { channel_id, name: current.name, base, ..ChangeRow::default() })
+    }
+
+    async fn stage_policy(&mut self, field: &str, next: pb::Policy) -> Result<ChangeRow> {
+        self.check_policy_free(&next.group).await?;
+        let current = self.policy(&next.group).await?;
+        if current.as_ref().is_some_and(|c| policies::bare(c) == policies::bare(&next)) {
+            return Err(StoreError::invalid(field, "changes nothing"));
+        }
+        let (base, version) = (current.map_or(0, |c| c.revision), Some(self.revision));
+        let policy = Some(proto_json::to_json(&policies::bare(&next))?);
+        Ok(ChangeRow { group: next.group, base, version, policy, ..ChangeRow::default() })
     }
 
     /// An id for a channel that only a rollout has: deleted, until that succeeds.
