@@ -46,7 +46,7 @@ impl Body for Incoming {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
             Self::Full(body) => Pin::new(body).poll_frame(cx).map_err(|_| Broken),
-            Self::Direct(body) => Pin::new(body).poll_frame(cx).map_err(|_| Broken),
+            Self::Direct(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -139,8 +139,8 @@ impl Source {
     /// Reads what little may follow a terminal event, so that the connection goes back to its pool; a body that does not
     /// end soon is closed.
     pub(crate) fn drain(mut self) {
-        if let Self::Raw(Incoming::Direct(body)) = &mut self
-            && body.ends_here()
+        if let Self::Raw(body) = &self
+            && body.is_end_stream()
         {
             return;
         }

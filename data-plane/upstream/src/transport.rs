@@ -38,7 +38,10 @@ impl Error {
 
     /// Whether a request that used a pooled connection failed because that connection was already dead.
     pub(crate) fn is_stale(&self) -> bool {
-        !self.is_connect() && !self.is_timeout() && sources(self).any(is_gone)
+        match self {
+            Self::Full(error) => !error.is_connect() && !error.is_timeout() && sources(error).any(is_gone),
+            Self::Direct(error) => matches!(error, direct::Error::Gone(io) if is_gone(io)),
+        }
     }
 
     fn is_connect(&self) -> bool {
@@ -67,10 +70,13 @@ impl Error {
 }
 
 fn broken(error: &Error) -> Fault {
-    if sources(error).filter_map(|e| e.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse) {
-        return Fault::Wire(Transport::NotHttp);
-    }
-    Fault::Wire(Transport::Reset { sent: true })
+    let not_http = match error {
+        Error::Full(error) => {
+            sources(error).filter_map(|e| e.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse)
+        }
+        Error::Direct(error) => matches!(error, direct::Error::NotHttp),
+    };
+    Fault::Wire(if not_http { Transport::NotHttp } else { Transport::Reset { sent: true } })
 }
 
 fn connect_fault(error: &Error) -> Fault {

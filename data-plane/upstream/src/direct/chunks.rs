@@ -75,6 +75,21 @@ impl Chunks {
             }
         }
     }
+
+    /// Whether the end is all that has come; then it is taken from `from`. Trailers are left for [`Chunks::next`].
+    pub(super) fn ends_here(&mut self, from: &mut BytesMut) -> bool {
+        let end: &[u8] = match self {
+            Self::Size => b"0\r\n\r\n",
+            Self::DataEnd => b"\r\n0\r\n\r\n",
+            _ => return matches!(self, Self::End),
+        };
+        let ends = *from == end;
+        if ends {
+            from.clear();
+            *self = Self::End;
+        }
+        ends
+    }
 }
 
 fn wait(good: bool) -> Next {
@@ -131,6 +146,29 @@ mod tests {
         }
         for end in 0..text.len() - 9 {
             assert_eq!(read(&text[..end], end), Err(Next::More), "ended at {end}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_known_where_it_has_come_and_nothing_else() {
+        for (text, ends) in [
+            ("2\r\nhi\r\n0\r\n\r\n", true),
+            ("0\r\n\r\n", true),
+            ("2\r\nhi\r\n0\r\n", false),
+            ("2\r\nhi\r\n", false),
+            ("2\r\nhi\r\n0\r\n\r\n!", false),
+            ("2\r\nhi\r\n0\r\nx: y\r\n\r\n", false),
+            ("2\r\nhi\r\n2\r\nho\r\n0\r\n\r\n", false),
+            ("3\r\nhi", false),
+        ] {
+            let (mut chunks, mut from) = (Chunks::Size, BytesMut::from(text));
+            if text.starts_with(|size| size != '0') {
+                assert_eq!(chunks.next(&mut from), Next::Data(Bytes::from("hi")));
+            }
+            let before = from.len();
+            assert_eq!(chunks.ends_here(&mut from), ends, "{text:?}");
+            assert_eq!(from.len(), if ends { 0 } else { before });
+            assert_eq!(chunks.ends_here(&mut from), ends);
         }
     }
 

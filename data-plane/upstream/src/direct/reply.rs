@@ -1,149 +1,102 @@
-//! One request on one connection, driven by whoever waits for it.
+//! The body of an answer, which reads the connection itself and hands out what comes as it came.
 //!
-//! Two ends of the connection are polled here in one task: the driver, with the task's waker, and what the driver feeds
-//! (the answer's head, then its body), without one, always after the driver. So the driver needs not wake anybody for
-//! what the task is about to look at anyway. The latter are polled outside of the task's budget, which would otherwise
-//! say "later" to a waker that wakes nobody.
+//! Invariants: the connection is given back as soon as the end is known, before the caller has it, so that its next request
+//! finds it there; an end that is not the one the head has told is an error; dropped before its end, it closes.
 
-use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use tokio::task::coop::unconstrained;
 
-use super::Error;
-use super::lent::Lent;
-use super::spot::{Spot, Wire};
+use super::chunks::Next;
+use super::extent::Extent;
+use super::head::Head;
+use super::spot::Spot;
+use super::wire::Wire;
+use crate::source::Broken;
 
-/// Sends a request and waits for the head of its answer. Dropping the future closes the connection.
-pub(super) async fn exchange(
-    mut wire: Wire,
-    request: Request<Full<Bytes>>,
-    home: Arc<Spot>,
-) -> Result<Response<Reply>, Error> {
-    let head = {
-        let mut answer = pin!(unconstrained(wire.sender.send_request(request)));
-        poll_fn(|cx| {
-            let more = wire.drive(cx);
-            match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => Poll::Ready(answer.map_err(Error::Wire)),
-                Poll::Pending if more => Poll::Pending,
-                Poll::Pending => Poll::Ready(Err(Error::Gone(gone()))),
-            }
-        })
-        .await?
-    };
-    let (parts, incoming) = head.into_parts();
-    Ok(Response::from_parts(parts, Reply { incoming, lent: Lent::begin(&wire.loan), wire: Some(wire), home }))
-}
-
-fn gone() -> io::Error {
-    io::ErrorKind::UnexpectedEof.into()
-}
-
-/// The body of an answer. Read to its end, it gives the connection back; dropped before that, it closes it.
 pub(crate) struct Reply {
-    incoming: Incoming,
-    /// Reads in place of the driver, which has seen the head alone.
-    lent: Option<Lent>,
-    /// `None`: given back, or broken.
-    wire: Option<Wire>,
+    /// `None`: nothing is to come; given back, or broken.
+    wire: Option<Box<Wire>>,
+    extent: Extent,
+    keep: bool,
     home: Arc<Spot>,
 }
 
 impl Reply {
-    /// What has arrived already.
-    fn arrived(&mut self) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let incoming = &mut self.incoming;
-        let next = pin!(unconstrained(poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx))));
-        next.poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    /// Whether nothing is to come, as far as is known without waiting; then the connection is given back.
-    pub(crate) fn ends_here(&mut self) -> bool {
-        if self.lent.as_mut().is_some_and(Lent::ends_here) {
-            let end = Pin::new(&mut *self).poll_frame(&mut Context::from_waker(Waker::noop()));
-            return matches!(end, Poll::Ready(None));
+    /// The answer of this head, the rest of which `wire` brings.
+    pub(super) fn answer(head: Head, mut wire: Box<Wire>, home: Arc<Spot>) -> Response<Self> {
+        let Head { status, version, headers, extent, keep } = head;
+        if let Extent::Length(length) = extent {
+            wire.expect(length);
         }
-        false
+        let mut reply = Self { wire: Some(wire), extent, keep, home };
+        reply.end_here();
+        let mut response = Response::new(reply);
+        *response.status_mut() = status;
+        *response.version_mut() = version;
+        *response.headers_mut() = headers;
+        response
     }
 
-    /// All was read.
-    fn give_back(&mut self) {
+    /// Gives the connection back if the end has come already.
+    fn end_here(&mut self) {
+        if self.wire.as_mut().is_some_and(|wire| self.extent.ends_here(&mut wire.came)) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
         if let Some(mut wire) = self.wire.take()
-            && wire.is_idle()
+            && self.keep
+            && wire.rest()
         {
             self.home.put(wire);
         }
+    }
+
+    fn broken(&mut self) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.wire = None;
+        Poll::Ready(Some(Err(Broken)))
     }
 }
 
 impl Body for Reply {
     type Data = Bytes;
-    type Error = super::BoxError;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(lent) = &mut self.lent {
-            match ready!(lent.poll_next(cx)) {
-                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Some(Err(_)) => {
-                    (self.lent, self.wire) = (None, None);
-                    return Poll::Ready(Some(Err(gone().into())));
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = &mut *self;
+        loop {
+            let Some(wire) = &mut this.wire else { return Poll::Ready(None) };
+            match this.extent.next(&mut wire.came) {
+                Next::Data(bytes) => {
+                    this.end_here();
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
-                // The driver has the end before it now.
-                None => self.lent = None,
-            }
-        }
-        let mut next = self.arrived();
-        if next.is_pending()
-            && let Some(wire) = &mut self.wire
-        {
-            let more = wire.drive(cx);
-            next = self.arrived();
-            if next.is_pending() && !more {
-                self.wire = None;
-                return Poll::Ready(Some(Err(gone().into())));
-            }
-        }
-        match next {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Err(error))) => {
-                self.wire = None;
-                Poll::Ready(Some(Err(error.into())))
-            }
-            Poll::Ready(None) => {
-                self.give_back();
-                Poll::Ready(None)
+                Next::End => this.end(),
+                Next::Bad => return this.broken(),
+                Next::More => match ready!(wire.poll_more(cx)) {
+                    Ok(1..) => {}
+                    Ok(_) if matches!(this.extent, Extent::UntilClose) => this.wire = None,
+                    Ok(_) | Err(_) => return this.broken(),
+                },
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.wire.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        // An answer without a body is never asked for one.
-        if self.incoming.is_end_stream() {
-            self.give_back();
-        }
+        if self.wire.is_some() { self.extent.size_hint() } else { SizeHint::with_exact(0) }
     }
 }
 

@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,8 +39,8 @@ fn client() -> Direct {
     Direct::new(Duration::from_secs(5), Duration::from_secs(15), 8)
 }
 
-fn get() -> Request<Full<Bytes>> {
-    Request::get("/").body(Full::default()).unwrap()
+fn get() -> Request<Bytes> {
+    Request::get("/").body(Bytes::new()).unwrap()
 }
 
 async fn whole(client: &Direct, uri: &Uri) -> (Bytes, bool) {
@@ -105,4 +106,242 @@ async fn an_answer_without_a_body_gives_its_connection_back_unread() {
         drop(client.request(&uri, get()).await.0.unwrap());
     }
     assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_stream_gives_its_connection_back_at_its_end() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = format!("{head}9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n").into_bytes();
+    let (uri, count) = server(answer, 3).await;
+    let client = client();
+    for n in 0..3 {
+        let (answer, dialed) = client.request(&uri, post(Bytes::new())).await;
+        assert_eq!(answer.unwrap().into_body().collect().await.unwrap().to_bytes(), "data: 1\n\ndata: 2\n\n");
+        assert_eq!(dialed, n == 0);
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+/// Each answer is read up to its last piece of data, and dropped.
+#[tokio::test]
+async fn a_connection_is_back_before_the_caller_has_the_end() {
+    for (answer, over, waits) in [
+        ("content-length: 2\r\n\r\nhi", true, true),
+        ("transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", true, true),
+        ("content-length: 2\r\n\r\nhi!", true, false),
+        ("content-length: 2\r\nconnection: close\r\n\r\nhi", true, false),
+        ("content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", true, false),
+        ("transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n", false, false),
+        ("\r\nhi", false, false),
+    ] {
+        let (uri, _) = server(format!("HTTP/1.1 200 OK\r\n{answer}").into_bytes(), 2).await;
+        let client = client();
+        let mut body = client.request(&uri, get()).await.0.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "hi", "{answer}");
+        assert_eq!(body.is_end_stream(), over, "{answer}");
+        drop(body);
+        assert_eq!(!client.spot(uri.authority().unwrap().as_str()).is_empty(), waits, "{answer}");
+    }
+}
+
+/// Answers one connection after another by what `serve` does, which closes it at its end.
+async fn scripted<F, R>(serve: F) -> Uri
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(serve(socket));
+        }
+    });
+    uri
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_broken_wherever_it_is_cut() {
+    let client = client();
+    for (text, head) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 38),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 47),
+    ] {
+        for cut in 0..=text.len() {
+            let uri = scripted(move |mut socket| async move {
+                socket.read_u8().await.unwrap();
+                socket.write_all(&text.as_bytes()[..cut]).await.unwrap();
+                // Not with a reset, which unread bytes would mean.
+                socket.shutdown().await.unwrap();
+                while socket.read_u8().await.is_ok() {}
+            })
+            .await;
+            let answer = client.request(&uri, get()).await.0;
+            match answer {
+                Err(Error::Gone(_)) => assert_eq!(cut, 0),
+                Err(Error::Cut(_)) => assert!((1..head).contains(&cut), "{cut}"),
+                Err(error) => panic!("cut at {cut}: {error}"),
+                Ok(answer) => {
+                    assert!(cut >= head, "{cut}");
+                    let whole = answer.into_body().collect().await;
+                    assert_eq!(whole.is_ok(), cut == text.len(), "{cut}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_an_extent_goes_until_the_end_of_the_connection() {
+    let uri = scripted(|mut socket| async move {
+        socket.read_u8().await.unwrap();
+        socket.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        socket.write_all(b", world").await.unwrap();
+        socket.shutdown().await.unwrap();
+        while socket.read_u8().await.is_ok() {}
+    })
+    .await;
+    let client = client();
+    for _ in 0..2 {
+        assert_eq!(whole(&client, &uri).await, (Bytes::from("hello, world"), true));
+    }
+}
+
+fn post(body: Bytes) -> Request<Bytes> {
+    Request::post("/").body(body).unwrap()
+}
+
+/// More than all buffers between two sockets hold.
+fn large() -> Bytes {
+    Bytes::from(vec![b'x'; 32 << 20])
+}
+
+#[tokio::test]
+async fn a_refusal_in_the_middle_of_a_large_body_arrives() {
+    const REFUSAL: &[u8] = b"HTTP/1.1 413 Too Large\r\ncontent-length: 5\r\nconnection: close\r\n\r\nlarge";
+    // Then nothing more is read; or the connection is closed with bytes unread, which is a reset.
+    for reset in [false, true] {
+        let uri = scripted(move |mut socket| async move {
+            socket.read_exact(&mut [0; 4096]).await.unwrap();
+            socket.write_all(REFUSAL).await.unwrap();
+            if !reset {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        })
+        .await;
+        let client = client();
+        for _ in 0..10 {
+            let (answer, dialed) = client.request(&uri, post(large())).await;
+            let answer = answer.unwrap();
+            assert_eq!((answer.status(), dialed), (http::StatusCode::PAYLOAD_TOO_LARGE, true));
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "large");
+        }
+        assert!(client.spot(uri.authority().unwrap().as_str()).is_empty());
+    }
+    // Without a word about the connection: it cannot be used again all the same.
+    let uri = scripted(|mut socket| async move {
+        socket.read_exact(&mut [0; 4096]).await.unwrap();
+        socket.write_all(b"HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    })
+    .await;
+    let client = client();
+    for _ in 0..2 {
+        let (answer, dialed) = client.request(&uri, post(large())).await;
+        assert_eq!((answer.unwrap().status().as_u16(), dialed), (429, true));
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_answers_before_it_reads_does_not_stop_either_end() {
+    let uri = scripted(|mut socket| async move {
+        for _ in 0..2 {
+            let body = large();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            socket.read_u8().await.unwrap();
+            socket.write_all(head.as_bytes()).await.unwrap();
+            socket.write_all(&body[..body.len() - 1]).await.unwrap();
+            let mut left = body.len() as u64;
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"\r\n\r\n") {
+                seen.push(socket.read_u8().await.unwrap());
+            }
+            let mut sink = vec![0; 1 << 20];
+            while left > 0 {
+                left -= socket.read(&mut sink).await.unwrap() as u64;
+            }
+            socket.write_all(b"x").await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    })
+    .await;
+    let client = client();
+    for n in 0..2 {
+        let exchange = async {
+            let (answer, dialed) = client.request(&uri, post(large())).await;
+            assert_eq!(dialed, n == 0, "all of the request has gone: the connection is as good as new");
+            answer.unwrap().into_body().collect().await.unwrap().to_bytes()
+        };
+        let body = tokio::time::timeout(Duration::from_secs(30), exchange).await.unwrap();
+        assert_eq!(body.len(), large().len());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_dies_without_a_word_is_told_from_one_that_had_begun() {
+    for (sends, reset) in
+        [("", false), ("", true), ("HTTP/1.1 100 Continue\r\n\r\n", false), ("HTTP/1.1", true)]
+    {
+        let uri = scripted(move |mut socket| async move {
+            socket.read_u8().await.unwrap();
+            socket.write_all(sends.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if reset {
+                socket.set_zero_linger().unwrap();
+            } else {
+                socket.shutdown().await.unwrap();
+                while socket.read_u8().await.is_ok() {}
+            }
+        })
+        .await;
+        let error = client().request(&uri, get()).await.0.unwrap_err();
+        assert_eq!(matches!(error, Error::Gone(_)), sends.is_empty(), "{error}");
+        assert_eq!(matches!(error, Error::Cut(_)), !sends.is_empty(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_without_an_end_is_not_read_for_ever() {
+    for line in ["x: y\r\n", "HTTP/1.1 100 Go on\r\n\r\n", "y"] {
+        let uri = scripted(move |mut socket| async move {
+            let _ = socket.write_all(if line.len() > 10 { b"" } else { b"HTTP/1.1 200 OK\r\nx: " }).await;
+            let lines = line.repeat(1000);
+            while socket.write_all(lines.as_bytes()).await.is_ok() {}
+        })
+        .await;
+        let answer = tokio::time::timeout(Duration::from_secs(20), client().request(&uri, get())).await;
+        assert!(matches!(answer.unwrap().0, Err(Error::NotHttp)), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_exchange_that_is_dropped_closes_its_connection() {
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let uri = scripted(move |mut socket| {
+        let tell = tell.clone();
+        async move {
+            socket.read_u8().await.unwrap();
+            tell.send("asked").await.unwrap();
+            while socket.read_u8().await.is_ok() {}
+            tell.send("gone").await.unwrap();
+        }
+    })
+    .await;
+    let client = client();
+    tokio::select! {
+        _ = client.request(&uri, get()) => panic!("it cannot end"),
+        word = told.recv() => assert_eq!(word, Some("asked")),
+    }
+    assert_eq!(told.recv().await, Some("gone"));
 }

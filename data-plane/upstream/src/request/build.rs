@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http_body_util::Full;
 use reqwest::Request;
 use spareline_core::splice::{self, Edit};
 use spareline_core::{Endpoint, Provider};
@@ -44,9 +43,9 @@ impl From<Built> for Request {
     }
 }
 
-impl From<Built> for http::Request<Full<Bytes>> {
+impl From<Built> for http::Request<Bytes> {
     fn from(built: Built) -> Self {
-        let mut request = Self::new(Full::new(built.body.unwrap_or_default()));
+        let mut request = Self::new(built.body.unwrap_or_default());
         *request.method_mut() = built.method;
         *request.uri_mut() = built.place.origin.clone();
         *request.headers_mut() = built.headers;
