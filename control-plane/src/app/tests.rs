@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use spareline_proto::admin::v1::ListChannelsRequest;
 use spareline_proto::admin::v1::channel_admin_service_client::ChannelAdminServiceClient;
+use spareline_proto::admin::v1::{CreateChannelRequest, ListChannelsRequest};
+use spareline_proto::registry::v1::{Channel, ModelEntry};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -37,9 +38,13 @@ fn start(config: Config) -> Running {
 }
 
 impl Running {
+    async fn channels(&self) -> ChannelAdminServiceClient<tonic::transport::Channel> {
+        ChannelAdminServiceClient::connect(self.admin.clone()).await.unwrap()
+    }
+
     /// Until calls are served.
     async fn ready(&self) {
-        let mut client = ChannelAdminServiceClient::connect(self.admin.clone()).await.unwrap();
+        let mut client = self.channels().await;
         for _ in 0..200 {
             match client.list_channels(ListChannelsRequest::default()).await {
                 Ok(_) => return,
@@ -89,7 +94,7 @@ async fn part2_two_listeners_health_and_reflection_in_both_versions() {
     running.ready().await;
     for alpha in [false, true] {
         let names = services(&running.admin, alpha).await;
-        for name in ["ChannelAdminService", "PolicyAdminService", "FleetService"] {
+        for name in ["ChannelAdminService", "PolicyAdminService", "FleetService", "RolloutService"] {
             assert!(names.contains(&format!("spareline.admin.v1.{name}")), "{name}: {names:?}");
         }
         for name in ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
@@ -143,6 +148,19 @@ async fn part10_two_control_planes_share_one_empty_database() {
     let database = TestDatabase::new().await.unwrap();
     let (one, two) = (start(config(&database.url)), start(config(&database.url)));
     tokio::join!(one.ready(), two.ready());
+    let channel = Channel {
+        name: "shared".into(),
+        provider: "openai".into(),
+        base_url: "http://127.0.0.1:9/v1".into(),
+        models: vec![ModelEntry { model: "m".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    let request = CreateChannelRequest { channel: Some(channel), ..Default::default() };
+    one.channels().await.create_channel(request).await.unwrap();
+    let seen = two.channels().await.list_channels(ListChannelsRequest::default()).await.unwrap().into_inner();
+    let names: Vec<_> =
+        seen.channels.iter().flat_map(|view| &view.channel).map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["shared"], "what one wrote the other reads");
     one.end().await;
     two.end().await;
 }
