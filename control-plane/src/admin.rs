@@ -16,7 +16,7 @@ mod subjects;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use rollouts::Rollouts;
+pub(crate) use rollouts::Rollouts;
 
 use std::sync::Arc;
 
@@ -35,14 +35,14 @@ use crate::store::{Store, problem_of_secret};
 
 /// Both admin services.
 #[derive(Clone)]
-pub struct Admin {
+pub(crate) struct Admin {
     store: Store,
     probing: Arc<dyn Probing>,
 }
 
 /// What the admin API asks of the prober.
 #[tonic::async_trait]
-pub trait Probing: Send + Sync {
+pub(crate) trait Probing: Send + Sync {
     /// Runs a round now.
     async fn probe_now(&self, request: ProbeNowRequest) -> Result<ProbeNowResponse, Status>;
 
@@ -52,7 +52,7 @@ pub trait Probing: Send + Sync {
 
 /// What a provider makes of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verified {
+pub(crate) enum Verified {
     /// It takes it (a rate limit is an answer to a living key).
     Good,
     /// It does not; one line of why.
@@ -63,7 +63,7 @@ pub enum Verified {
 
 impl Admin {
     /// Over one store and one prober.
-    pub fn new(store: Store, probing: Arc<dyn Probing>) -> Self {
+    pub(crate) fn new(store: Store, probing: Arc<dyn Probing>) -> Self {
         Self { store, probing }
     }
 

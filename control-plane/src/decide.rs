@@ -11,12 +11,12 @@ mod throttle;
 mod verdict;
 mod view;
 
-pub use human::{disabled, enabled, is_automatic};
-pub use probe::{Held, Lease, ProbeChange, ProbeOutcome, probed};
-pub use status::{Pending, State, Status};
-pub use throttle::ended;
-pub use verdict::{Budget, Decision, Disposition, Facts, Known, VerdictInput, reason_of, verdict};
-pub use view::{Channel, channel_view};
+pub(crate) use human::{disabled, enabled, is_automatic};
+pub(crate) use probe::{Held, Lease, ProbeChange, ProbeOutcome, probed};
+pub(crate) use status::{Pending, State, Status};
+pub(crate) use throttle::ended;
+pub(crate) use verdict::{Budget, Decision, Disposition, Facts, Known, VerdictInput, reason_of, verdict};
+pub(crate) use view::{Channel, channel_view};
 
 #[cfg(test)]
 mod tests;

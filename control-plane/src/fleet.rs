@@ -24,7 +24,7 @@ use roster::{Entry, Roster};
 
 /// The service.
 #[derive(Clone, Debug)]
-pub struct FleetService {
+pub(crate) struct FleetService {
     store: Store,
     worlds: Worlds,
     presence: Presence,
@@ -32,12 +32,12 @@ pub struct FleetService {
 
 impl FleetService {
     /// Reads from these.
-    pub fn new(store: Store, worlds: Worlds, presence: Presence) -> Self {
+    pub(crate) fn new(store: Store, worlds: Worlds, presence: Presence) -> Self {
         Self { store, worlds, presence }
     }
 
     /// To be mounted.
-    pub fn into_server(self) -> FleetServiceServer<Self> {
+    pub(crate) fn into_server(self) -> FleetServiceServer<Self> {
         FleetServiceServer::new(self)
     }
 

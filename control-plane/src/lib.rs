@@ -1,19 +1,19 @@
 //! The control plane: channels, statuses, probes and the registry watch.
 
-pub mod admin;
+mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod decide;
-pub mod fleet;
+mod decide;
+mod fleet;
 pub mod log;
-pub mod metrics;
+mod metrics;
 pub mod postgres;
-pub mod prober;
+mod prober;
 pub(crate) use spareline_core::reflect;
-pub mod refuse;
-pub mod report;
-pub mod rollout;
+mod refuse;
+mod report;
+mod rollout;
 pub mod store;
 #[cfg(test)]
 mod testing;

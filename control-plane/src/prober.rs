@@ -45,7 +45,7 @@ pub(crate) const AT_ONCE: usize = 32;
 
 /// The prober of this replica.
 #[derive(Debug)]
-pub struct Prober {
+pub(crate) struct Prober {
     store: Store,
     worlds: Worlds,
     clients: Clients,
@@ -57,7 +57,7 @@ pub struct Prober {
 
 impl Prober {
     /// Probes what `store` says is due, as `worlds` describes it.
-    pub fn new(store: Store, worlds: Worlds) -> Arc<Self> {
+    pub(crate) fn new(store: Store, worlds: Worlds) -> Arc<Self> {
         Self::with_limit(store, worlds, PROBE_LIMIT)
     }
 
@@ -77,12 +77,12 @@ impl Prober {
     }
 
     /// Something is due now: a verdict to confirm, a threshold crossed.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
     /// Probes what falls due, until `stop`.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         schedule::run(&self, stop).await;
     }
 
@@ -92,7 +92,7 @@ impl Prober {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    pub async fn probe_channels(
+    pub(crate) async fn probe_channels(
         &self,
         channels: &[ChannelId],
         dry_run: bool,
@@ -103,7 +103,7 @@ impl Prober {
     /// Asks the provider about a key before it is stored: `Bad` for one that it rejects.
     ///
     /// `channel` is where it would be listed; nothing is written.
-    pub async fn ask_about_key(&self, channel: &pb::Channel, secret: &Secret) -> ProbeOutcome {
+    pub(crate) async fn ask_about_key(&self, channel: &pb::Channel, secret: &Secret) -> ProbeOutcome {
         let Ok(spec) = convert::channel(channel) else {
             return ProbeOutcome::Inconclusive { reason: "the channel is not usable".into() };
         };

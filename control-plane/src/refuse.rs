@@ -11,7 +11,7 @@ use crate::reflect::NotDescribed;
 use crate::store::StoreError;
 
 /// Names our errors in `google.rpc.ErrorInfo`.
-pub const DOMAIN: &str = "spareline";
+pub(crate) const DOMAIN: &str = "spareline";
 
 /// Most bytes of fields and problems in one answer: gRPC puts them into trailers, twice, and clients bound those.
 const MOST: usize = 3 * 1024;
@@ -21,16 +21,16 @@ const LONGEST: usize = 512;
 
 /// Collects everything that is wrong with a request.
 #[derive(Debug, Default)]
-pub struct Violations(Vec<Violation>);
+pub(crate) struct Violations(Vec<Violation>);
 
 impl Violations {
     /// Notes that `field` is at fault.
-    pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+    pub(crate) fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         self.0.push(Violation::new(field, problem));
     }
 
     /// Notes what a validation found, with `prefix` before its fields.
-    pub fn extend(&mut self, prefix: &str, violations: Vec<Violation>) {
+    pub(crate) fn extend(&mut self, prefix: &str, violations: Vec<Violation>) {
         for Violation { field, problem } in violations {
             let field = if field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{field}") };
             self.0.push(Violation { field, problem });
@@ -48,13 +48,13 @@ impl Violations {
     ///
     /// # Errors
     /// INVALID_ARGUMENT with `google.rpc.BadRequest`.
-    pub fn done(self) -> Result<(), Status> {
+    pub(crate) fn done(self) -> Result<(), Status> {
         if self.0.is_empty() { Ok(()) } else { Err(invalid(&self.0)) }
     }
 }
 
 /// INVALID_ARGUMENT; the message says it all for those who see no details. What no longer fits is counted.
-pub fn invalid(violations: &[Violation]) -> Status {
+pub(crate) fn invalid(violations: &[Violation]) -> Status {
     let mut details = ErrorDetails::new();
     let mut message = String::new();
     for (told, violation) in violations.iter().enumerate() {
@@ -78,18 +78,18 @@ pub fn invalid(violations: &[Violation]) -> Status {
 }
 
 /// INVALID_ARGUMENT for one field.
-pub fn invalid_field(field: &str, problem: impl Into<String>) -> Status {
+pub(crate) fn invalid_field(field: &str, problem: impl Into<String>) -> Status {
     invalid(&[Violation::new(field, problem)])
 }
 
 /// One of the other codes, with a stable reason that programs can read.
-pub fn refused(code: Code, reason: &str, message: impl Into<String>) -> Status {
+pub(crate) fn refused(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new());
     Status::with_error_details(code, short(&message.into()), details)
 }
 
 /// The store's answer as a caller may see it.
-pub fn of_store(error: StoreError) -> Status {
+pub(crate) fn of_store(error: StoreError) -> Status {
     match error {
         StoreError::Unavailable(_) => {
             // Whoever follows the database says so once; a fleet that reports would say so a thousand times.

@@ -34,7 +34,7 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// The service.
 #[derive(Clone, Debug)]
-pub struct ReportService {
+pub(crate) struct ReportService {
     store: Store,
     worlds: Worlds,
     prober: Arc<Prober>,
@@ -43,7 +43,7 @@ pub struct ReportService {
 
 impl ReportService {
     /// Writes to `store`, looks at `worlds` first where it can, wakes `prober`.
-    pub fn new(store: Store, worlds: Worlds, prober: Arc<Prober>) -> Self {
+    pub(crate) fn new(store: Store, worlds: Worlds, prober: Arc<Prober>) -> Self {
         Self { store, worlds, prober, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
@@ -63,7 +63,7 @@ impl ReportService {
     }
 
     /// To be mounted.
-    pub fn into_server(self) -> ReportServiceServer<Self> {
+    pub(crate) fn into_server(self) -> ReportServiceServer<Self> {
         ReportServiceServer::new(self).max_decoding_message_size(MAX_REQUEST)
     }
 }

@@ -4,11 +4,11 @@
 //! a cohort never shrinks while its rollout lasts; missing evidence holds; whatever is unclear pauses rather than
 //! spreads. The rows, and who may change what meanwhile, are the store's.
 
-pub mod blame;
-pub mod cohort;
-pub mod controller;
-pub mod gate;
-pub mod step;
+pub(crate) mod blame;
+pub(crate) mod cohort;
+pub(crate) mod controller;
+pub(crate) mod gate;
+pub(crate) mod step;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +18,8 @@ use spareline_core::items::{Item, ItemKey, Items};
 use spareline_core::{ChannelId, Revision};
 use spareline_proto::registry::v1 as pb;
 
-pub use cohort::Cohort;
-pub use controller::control;
+pub(crate) use cohort::Cohort;
+pub(crate) use controller::control;
 
 /// A rollout that lasts, as the world shows it to its cohort.
 #[derive(Clone, Debug, PartialEq)]

@@ -26,19 +26,19 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The service.
 #[derive(Clone, Debug)]
-pub struct Rollouts {
+pub(crate) struct Rollouts {
     store: Store,
     stop: CancellationToken,
 }
 
 impl Rollouts {
     /// Over one store. Streams end at `stop`.
-    pub fn new(store: Store, stop: CancellationToken) -> Self {
+    pub(crate) fn new(store: Store, stop: CancellationToken) -> Self {
         Self { store, stop }
     }
 
     /// To be mounted.
-    pub fn into_server(self) -> RolloutServiceServer<Self> {
+    pub(crate) fn into_server(self) -> RolloutServiceServer<Self> {
         RolloutServiceServer::new(self)
     }
 

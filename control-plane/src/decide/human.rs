@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::{State, Status};
 
 /// The subject serves, and every verdict observed before `revision` is stale.
-pub fn enabled(status: &Status, actor: &str, revision: i64) -> Status {
+pub(crate) fn enabled(status: &Status, actor: &str, revision: i64) -> Status {
     Status {
         state: State::Active,
         actor: actor.to_owned(),
@@ -18,7 +18,13 @@ pub fn enabled(status: &Status, actor: &str, revision: i64) -> Status {
 }
 
 /// The subject is out until a human brings it back.
-pub fn disabled(status: &Status, actor: &str, comment: &str, now: OffsetDateTime, revision: i64) -> Status {
+pub(crate) fn disabled(
+    status: &Status,
+    actor: &str,
+    comment: &str,
+    now: OffsetDateTime,
+    revision: i64,
+) -> Status {
     let again = status.state == State::Disabled && status.cause == Some(Cause::Operator);
     Status {
         state: State::Disabled,
@@ -34,7 +40,7 @@ pub fn disabled(status: &Status, actor: &str, comment: &str, now: OffsetDateTime
 }
 
 /// Out by machine (a throttle that is over included), or about to be: what enabling a channel clears beneath it.
-pub fn is_automatic(status: &Status) -> bool {
+pub(crate) fn is_automatic(status: &Status) -> bool {
     status.pending.is_some()
         || status.degraded
         || (status.state == State::Disabled && status.cause != Some(Cause::Operator))

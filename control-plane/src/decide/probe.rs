@@ -57,7 +57,7 @@ pub enum ProbeOutcome {
 
 /// What to do with the row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ProbeChange {
+pub(crate) enum ProbeChange {
     /// State, cause or fence changed: publish. With `raise_fence` the fence becomes the new revision.
     Publish {
         /// The row; `revision` is the caller's to set.
@@ -71,7 +71,7 @@ pub enum ProbeChange {
 
 /// What keeps a probe from taking a subject out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// Taking it out would leave some (group, model, endpoint) with nothing: soft evidence never does that.
     pub last_active: bool,
     /// Machines are not to disable it, though they were when the probe was asked for.
@@ -79,7 +79,7 @@ pub struct Held {
 }
 
 /// Decides what a probe does. `jitter` in 0..1.
-pub fn probed(
+pub(crate) fn probed(
     subject: &Subject,
     status: &Status,
     outcome: &ProbeOutcome,

@@ -65,7 +65,7 @@ pub(super) fn believed(hint: Duration) -> Duration {
 }
 
 /// A throttle whose time is over: active, without a probe. A flag and a verdict that waits for a probe stay, and so does the fence.
-pub fn ended(status: Status) -> Status {
+pub(crate) fn ended(status: Status) -> Status {
     Status {
         state: State::Active,
         cause: None,

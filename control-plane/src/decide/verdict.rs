@@ -15,7 +15,7 @@ const OLD: Duration = Duration::from_secs(300);
 
 /// What a proxy says.
 #[derive(Clone, Debug)]
-pub struct VerdictInput {
+pub(crate) struct VerdictInput {
     /// `None`: a cause that verdicts cannot carry.
     pub cause: Option<Cause>,
     /// The revision its attempt was picked from.
@@ -34,7 +34,7 @@ pub struct VerdictInput {
 
 /// Whether the subject exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub(crate) enum Known {
     /// An id that was never given out.
     Never,
     /// Deleted, retired, or no longer listed.
@@ -45,7 +45,7 @@ pub enum Known {
 
 /// The budget at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// Distinct subjects out by machine within the window, throttles apart.
     pub out: u64,
     /// How many may be.
@@ -54,7 +54,7 @@ pub struct Budget {
 
 /// What the registry knows of a verdict's subject.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The verdict is of our epoch, and not from a revision above our head: where a database was restored, ids given out
     /// since may name something else now.
     pub same_history: bool,
@@ -73,11 +73,11 @@ pub struct Facts<'a> {
 }
 
 /// The control plane's answer, in the proto's words.
-pub use spareline_proto::dataplane::v1::Disposition;
+pub(crate) use spareline_proto::dataplane::v1::Disposition;
 
 /// What to do with a verdict.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// The answer.
     pub disposition: Disposition,
     /// The status to publish under a new revision (its `revision` is the caller's to set).
@@ -92,7 +92,7 @@ impl Decision {
     }
 
     /// Whether the decision changes anything, so that it has to be made under the head lock.
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         self.write.is_some() || self.pend.is_some()
     }
 }
@@ -102,7 +102,7 @@ impl Decision {
 /// The order of the answers: another history, gone, older than the fence or a throttle that is over (STALE); never known
 /// (UNKNOWN_SUBJECT); out for this or a stronger cause (ALREADY); not to be touched by machines (LOCAL); unproven or
 /// old (PENDING); beyond the budget (SUPPRESSED); else APPLIED.
-pub fn verdict(
+pub(crate) fn verdict(
     input: &VerdictInput,
     facts: &Facts<'_>,
     rules: &FleetPolicy,
@@ -219,7 +219,7 @@ fn pending(
 }
 
 /// One line for humans: status code, the provider's code, its words about coming back, the excerpt.
-pub fn reason_of(evidence: Option<&pb::Evidence>, cause: Cause) -> String {
+pub(crate) fn reason_of(evidence: Option<&pb::Evidence>, cause: Cause) -> String {
     let Some(e) = evidence else { return cause.as_str().to_owned() };
     let mut parts = Vec::new();
     if e.http_status != 0 {

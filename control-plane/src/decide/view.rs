@@ -18,7 +18,7 @@ pub struct Channel {
 }
 
 /// The channel as an operator wants to see it. Out by its own status, or because its last usable credential is.
-pub fn channel_view(of: &Channel, now: OffsetDateTime) -> admin::ChannelView {
+pub(crate) fn channel_view(of: &Channel, now: OffsetDateTime) -> admin::ChannelView {
     let find = |wanted: &Subject| of.statuses.iter().find(|(subject, _, _)| subject == wanted);
     let own = find(&Subject::Channel(spareline_core::ChannelId(of.channel.channel_id)));
     let keys: Vec<_> = of

@@ -8,7 +8,7 @@ use spareline_proto::registry::v1 as pb;
 
 /// A candidate, the baseline of the same channel, and the baselines of all channels that list the subject's key.
 #[derive(Clone, Debug)]
-pub struct Case<'a> {
+pub(crate) struct Case<'a> {
     /// The spec that was in force.
     pub candidate: &'a pb::Channel,
     /// The channel as the rest of the fleet has it; none: the rollout makes it.
@@ -19,7 +19,7 @@ pub struct Case<'a> {
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// A verdict.
     Verdict(Cause),
     /// Too many failures in a row.
@@ -27,7 +27,7 @@ pub enum Seen {
 }
 
 /// Whether the difference could have caused it.
-pub fn blames(case: &Case<'_>, subject: &Subject, seen: Seen) -> bool {
+pub(crate) fn blames(case: &Case<'_>, subject: &Subject, seen: Seen) -> bool {
     let Case { candidate, baseline, sharing } = case;
     let listed = |spec: &pb::Channel, key: i64| spec.credential_ids.contains(&key);
     match subject {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// All of the hash's points.
-pub const ALL: i64 = 1 << 32;
+pub(crate) const ALL: i64 = 1 << 32;
 
 /// The proxies of a rollout that see its candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,18 +30,22 @@ pub struct Reach {
 }
 
 /// A proxy's point, 0 to 2^32 - 1.
-pub fn point(rollout_id: i64, proxy_id: &str) -> i64 {
+pub(crate) fn point(rollout_id: i64, proxy_id: &str) -> i64 {
     i64::try_from(xxh3_64(format!("{rollout_id}/{proxy_id}").as_bytes()) >> 32).unwrap_or(0)
 }
 
 /// The points of a share. Percentages outside 0 to 100 are taken as the nearer end.
-pub fn share(percent: i32) -> i64 {
+pub(crate) fn share(percent: i32) -> i64 {
     i64::from(percent.clamp(0, 100)) * ALL / 100
 }
 
 /// How far a stage has to reach so that it has at least one of these proxies, if there are any: its share, or as far as the
 /// nearest of them. A stage of 0 % has nobody.
-pub fn at_least_one<'a>(rollout_id: i64, percent: i32, eligible: impl Iterator<Item = &'a str>) -> i64 {
+pub(crate) fn at_least_one<'a>(
+    rollout_id: i64,
+    percent: i32,
+    eligible: impl Iterator<Item = &'a str>,
+) -> i64 {
     let share = share(percent);
     if share == 0 {
         return 0;
@@ -51,7 +55,7 @@ pub fn at_least_one<'a>(rollout_id: i64, percent: i32, eligible: impl Iterator<I
 }
 
 /// Whether labels are as selected.
-pub fn selected(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+pub(crate) fn selected(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 

@@ -22,7 +22,7 @@ const LEASE: &str = "rollouts";
 const ACTOR: &str = "rollout-controller";
 
 /// Looks after rollouts until `stop`.
-pub async fn control(store: Store, worlds: Worlds, replica: String, stop: CancellationToken) {
+pub(crate) async fn control(store: Store, worlds: Worlds, replica: String, stop: CancellationToken) {
     // A name of this process: a restarted one is another holder.
     let holder = format!("{replica}/{}", uuid::Uuid::now_v7());
     let mut failing = false;

@@ -46,7 +46,7 @@ pub struct Evidence {
 
 /// What a gate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Move on.
     Open,
     /// Not yet: what is missing, one line each.
@@ -93,7 +93,7 @@ impl Evidence {
 }
 
 /// Asks a gate.
-pub fn ask(gate: &Gate, evidence: &Evidence) -> Answer {
+pub(crate) fn ask(gate: &Gate, evidence: &Evidence) -> Answer {
     if !evidence.rejected.is_empty() {
         let names = named(&evidence.rejected);
         return Answer::Broken(format!("refused by {} of the cohort: {names}", evidence.rejected.len()));
@@ -129,7 +129,7 @@ pub fn ask(gate: &Gate, evidence: &Evidence) -> Answer {
 }
 
 /// Some of them, for one line.
-pub fn named(ids: &[String]) -> String {
+pub(crate) fn named(ids: &[String]) -> String {
     let more = if ids.len() > 20 { format!(" and {} more", ids.len() - 20) } else { String::new() };
     format!("{}{more}", ids.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", "))
 }

@@ -9,7 +9,7 @@ use super::gate::{self, Answer, Evidence};
 
 /// Where a rollout stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing<'a> {
+pub(crate) struct Standing<'a> {
     /// What it is doing.
     pub state: RolloutState,
     /// All its stages.
@@ -22,7 +22,7 @@ pub struct Standing<'a> {
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Nothing: what is waited for, one line each.
     Hold(Vec<String>),
     /// The next stage.
@@ -34,7 +34,7 @@ pub enum Action {
 }
 
 /// Decides. Only an active rollout ever moves, and only at the end of its stage's bake time with its gate open.
-pub fn step(standing: &Standing<'_>, evidence: &Evidence, now: OffsetDateTime) -> Action {
+pub(crate) fn step(standing: &Standing<'_>, evidence: &Evidence, now: OffsetDateTime) -> Action {
     match standing.state {
         RolloutState::Active => {}
         RolloutState::Paused => return Action::Hold(vec!["somebody to resume or abort it".to_owned()]),
