@@ -5,7 +5,7 @@
 //! transaction takes at most one revision, and none if it changed nothing; each changed item leaves an event, by which
 //! replicas follow. Secrets enter here and leave only through [`Store::load`] and [`Store::changes_since`].
 //!
-//! It does not decide (that is [`crate::decide`]), validate specs by themselves (that is `spareline_core::convert`),
+//! It does not decide (that is `decide`), validate specs by themselves (that is `spareline_core::convert`),
 //! nor speak to anyone but Postgres. A lost database is [`StoreError::Unavailable`], never a panic.
 
 mod abilities;

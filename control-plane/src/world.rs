@@ -1,6 +1,6 @@
 //! The registry at one revision, immutable, and where every reader gets it from.
 //!
-//! [`follow`] keeps a [`World`] in a `watch` channel; sessions, reports and the prober read it and never the database.
+//! [`follow()`] keeps a [`World`] in a `watch` channel; sessions, reports and the prober read it and never the database.
 //! Invariants: a published world is complete and of one revision; within an epoch revisions never go backwards; a
 //! lost database leaves the last world in place, for ever.
 
