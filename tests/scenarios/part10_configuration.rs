@@ -63,6 +63,27 @@ async fn part10_the_documented_examples_are_right() -> Result<()> {
 }
 
 #[tokio::test]
+async fn part10_the_service_units_start_what_there_is() -> Result<()> {
+    for (binary, grace) in [("spareline-control", 10), ("spareline-proxy", 30)] {
+        let unit = std::fs::read_to_string(workspace().join(format!("deploy/systemd/{binary}.service")))?;
+        let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let start = value("ExecStart").unwrap_or_default();
+        assert_eq!(value("ExecStartPre"), Some(&*format!("{start} --check-config")), "{binary}");
+        let mut words = start.split(' ');
+        assert_eq!(words.next(), Some(&*format!("/usr/local/bin/{binary}")));
+        let example = workspace().join(format!("deploy/examples/{binary}.toml")).display().to_string();
+        let arguments: Vec<&str> =
+            words.map(|word| if word.starts_with("/etc/spareline/") { &*example } else { word }).collect();
+        let (name, folder) = value("Environment").and_then(|v| v.split_once('=')).unwrap_or_default();
+        let (ok, text) = check(binary, &arguments, &[(name, &folder.replace("%S", "/var/lib"))]).await?;
+        assert!(ok, "{binary}: {text}");
+        let stop: u64 = value("TimeoutStopSec").unwrap_or_default().parse()?;
+        assert!(stop > grace, "{binary} is killed before it has finished");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn part10_a_password_in_the_database_url_is_never_repeated() -> Result<()> {
     let url = "postgres://u:canary-password@127.0.0.1:1/x?sslmode=nonsense";
     let (_, text) =
