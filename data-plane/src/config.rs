@@ -36,34 +36,34 @@ pub struct Flags {
     /// A TOML file with any of the keys.
     #[arg(long, value_name = "FILE", env = "SPARELINE_PROXY_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where the control plane's data-plane port is, e.g. http://127.0.0.1:7701.
+    /// Where the control plane's data-plane port is [default: http://127.0.0.1:7701].
     #[arg(long, value_name = "URL")]
     pub control_plane: Option<String>,
-    /// Where callers connect.
-    #[arg(long, value_name = "ADDR")]
+    /// Where callers connect; port 0 takes a free one [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "IP:PORT")]
     pub listen: Option<String>,
-    /// Where /healthz, /readyz, /metrics and /debug/registry answer.
-    #[arg(long, value_name = "ADDR")]
+    /// Where /healthz, /readyz, /metrics and /debug/registry answer [default: 127.0.0.1:8081].
+    #[arg(long, value_name = "IP:PORT")]
     pub admin_listen: Option<String>,
-    /// This proxy's name in the fleet; survives restarts.
+    /// This proxy's name in the fleet, which must survive restarts [default: the machine's name and the port].
     #[arg(long, value_name = "NAME")]
     pub proxy_id: Option<String>,
-    /// The group of callers that say nothing else.
+    /// The group of callers that say nothing else [default: default].
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// All groups served, separated by commas.
+    /// All groups served, separated by commas [default: that one].
     #[arg(long, value_name = "GROUPS")]
     pub groups: Option<String>,
-    /// Threads that carry traffic; 0 means one per core.
+    /// Threads that carry traffic; 0 means one per core [default: 0].
     #[arg(long, value_name = "N")]
     pub workers: Option<String>,
-    /// `json`, `pretty` or `auto`.
+    /// auto, json or pretty [default: auto].
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// A level (`info`) or filter (`info,spareline_proxy=debug`).
+    /// A level, or a filter such as info,spareline_proxy=debug [default: info].
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
-    /// Where to keep the registry over restarts.
+    /// Where to keep the registry over restarts [default: nowhere].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<String>,
     /// Serve from this file of channels, without a control plane.

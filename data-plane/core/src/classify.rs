@@ -81,14 +81,6 @@ impl Rules {
     }
 }
 
-/// A rule's statuses, such as `429,500-503`, as inclusive ranges; empty text: none.
-///
-/// # Errors
-/// What is wrong with it, for a person to read.
-pub fn parse_statuses(text: &str) -> Result<Vec<(u16, u16)>, String> {
-    operator::statuses(text)
-}
-
 /// Reads one failed (or possibly failed) attempt. A 2xx whose structure shows no error reads as [`Class::Ok`].
 pub fn classify(input: &Input<'_>, rules: &Rules, now: SystemTime) -> Verdict {
     match input.evidence {
