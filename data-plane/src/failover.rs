@@ -187,7 +187,7 @@ pub(crate) async fn run<U: Upstream>(
     };
     loop {
         let view = shared.view();
-        let policy = view.policy(&plan.group).clone();
+        let policy = &**view.policy(&plan.group);
         if at.attempts == 0
             && let Some(pin) = &plan.pin
         {
@@ -200,8 +200,8 @@ pub(crate) async fn run<U: Upstream>(
             None => None,
         };
         let stay = at.stay.take();
-        let chosen = match choose(shared, &view, &policy, plan, &at, stay.as_ref(), began) {
-            Err(_) if stay.is_some() => choose(shared, &view, &policy, plan, &at, None, began),
+        let chosen = match choose(shared, &view, policy, plan, &at, stay.as_ref(), began) {
+            Err(_) if stay.is_some() => choose(shared, &view, policy, plan, &at, None, began),
             chosen => chosen,
         };
         let mut picked = match chosen {
@@ -250,7 +250,7 @@ pub(crate) async fn run<U: Upstream>(
             Err(failed) => failed,
         };
         remember_failure(record, &picked, took, &failed);
-        let next = follow(shared, &view, &policy, plan, &mut at, picked, &failed, record);
+        let next = follow(shared, &view, policy, plan, &mut at, picked, &failed, record);
         match next {
             Next::Again => {}
             Next::Wait(pause) => {
@@ -258,11 +258,11 @@ pub(crate) async fn run<U: Upstream>(
                 tokio::time::sleep(pause).await;
             }
             Next::Stop(Stop::Overloaded) => return Outcome::Failed(crate::http::overloaded()),
-            Next::Stop(Stop::Pass { meant }) => return last::pass(*failed, &policy, meant),
+            Next::Stop(Stop::Pass { meant }) => return last::pass(*failed, policy, meant),
             Next::Stop(Stop::Enough) => {
                 // Where all that is left asks to wait, saying so helps more than "enough".
                 if at.throttled
-                    && let Err(none) = choose(shared, &view, &policy, plan, &at, None, Instant::now())
+                    && let Err(none) = choose(shared, &view, policy, plan, &at, None, Instant::now())
                     && none.reason == Reason::AllThrottled
                 {
                     return Outcome::Failed(last::none_left(&none, plan, None));

@@ -187,7 +187,7 @@ impl Ends {
             )
             .retry_after(Duration::from_secs(1)));
         }
-        let policy = view.policy(&record.group).clone();
+        let policy = view.policy(&record.group);
         let received = if intake::has_body(&parts.method)
             && let Some(body) = body.take()
         {
@@ -209,7 +209,7 @@ impl Ends {
             }
             Route::Model { endpoint, path } => {
                 record.endpoint = endpoint;
-                intake::model_request(parts, bytes, endpoint, &path, record.group.clone(), &policy)?
+                intake::model_request(parts, bytes, endpoint, &path, record.group.clone(), policy)?
             }
             Route::Stored { path } => intake::stored_request(parts, bytes, &path, record.group.clone()),
             _ => return Err(ApiError::new(Code::Internal, "a route without a handler")),
@@ -256,7 +256,7 @@ impl Ends {
     ) -> Response<FrontBody> {
         let policy = view.policy(&record.group);
         let attempts = record.attempts_text(policy.expose_channels);
-        let channel = record.attempts.last().map(|a| a.channel.clone()).filter(|_| policy.expose_channels);
+        let channel = record.attempts.last().map(|a| &*a.channel).filter(|_| policy.expose_channels);
         match outcome {
             failover::Outcome::Answer(committed) => {
                 self.connection.set_write_timeout(committed.write_timeout);
@@ -267,7 +267,7 @@ impl Ends {
                 let mut response = Response::new(FrontBody::Full(None));
                 *response.status_mut() = answer.status;
                 *response.headers_mut() = answer.headers;
-                mark(response.headers_mut(), attempts, channel.as_deref());
+                mark(response.headers_mut(), attempts, channel);
                 if answer.stream {
                     let headers = response.headers_mut();
                     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -297,7 +297,7 @@ impl Ends {
                 response
             }
             failover::Outcome::Passed { status, mut headers, body } => {
-                mark(&mut headers, attempts, channel.as_deref());
+                mark(&mut headers, attempts, channel);
                 let mut response = Response::new(FrontBody::from(body));
                 *response.status_mut() = status;
                 *response.headers_mut() = headers;

@@ -142,8 +142,8 @@ impl HttpClient {
                 (result, dialed)
             }
             Self::Direct(client) => {
-                let place = built.place.clone();
-                let (result, dialed) = client.request(&place.uri, built.into()).await;
+                let (place, request) = built.in_origin_form();
+                let (result, dialed) = client.request(&place.uri, request).await;
                 (result.map(|r| r.map(Incoming::Direct)).map_err(Into::into), dialed)
             }
         }

@@ -43,17 +43,18 @@ impl From<Built> for Request {
     }
 }
 
-impl From<Built> for http::Request<Bytes> {
-    fn from(built: Built) -> Self {
-        let mut request = Self::new(built.body.unwrap_or_default());
-        *request.method_mut() = built.method;
-        *request.uri_mut() = built.place.origin.clone();
-        *request.headers_mut() = built.headers;
+impl Built {
+    /// As it goes to a connection: its URI in origin form; and the place that this leads to.
+    pub(crate) fn in_origin_form(self) -> (Arc<Place>, http::Request<Bytes>) {
+        let mut request = http::Request::new(self.body.unwrap_or_default());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.place.origin.clone();
+        *request.headers_mut() = self.headers;
         // As the client library does.
         let headers = request.headers_mut();
-        headers.insert(header::HOST, built.place.host.clone());
+        headers.insert(header::HOST, self.place.host.clone());
         headers.entry(header::ACCEPT).or_insert(ANY);
-        request
+        (self.place, request)
     }
 }
 
