@@ -1,3 +1,4 @@
+use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body::Body as _;
@@ -68,6 +69,33 @@ async fn a_connection_is_used_again_and_one_that_was_closed_goes_by_itself() {
     }
     assert!(spot.is_empty(), "closed at the other end, and still here");
     assert_eq!(whole(&client, &uri).await, (Bytes::from("hi"), true));
+}
+
+/// What came since the runtime last looked is known all the same.
+#[tokio::test]
+async fn an_answer_that_nobody_asked_for_is_no_ones() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri: Uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let (go, going) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        for n in 0..2 {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.read_exact(&mut [0; 4]).unwrap();
+            socket.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{n}").as_bytes()).unwrap();
+            going.recv().unwrap();
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil");
+            drop(socket);
+        }
+    });
+    let client = client();
+    assert_eq!(whole(&client, &uri).await, (Bytes::from("0"), true));
+    assert!(!client.spot(uri.authority().unwrap().as_str()).is_empty());
+    go.send(()).unwrap();
+    // Not the runtime's sleep: it sees nothing meanwhile.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(whole(&client, &uri).await, (Bytes::from("1"), true));
+    go.send(()).unwrap();
+    server.join().unwrap();
 }
 
 #[tokio::test]

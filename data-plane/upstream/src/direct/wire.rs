@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, Request};
+use rustix::net::{RecvFlags, recv};
 use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
@@ -133,7 +134,11 @@ impl Wire {
     }
 
     /// Between exchanges: whether the other end has neither closed it nor said anything, as far as can be seen from here.
+    ///
+    /// The system is asked, for the runtime only knows what it saw at its last turn: an answer that nobody asked for and
+    /// that lies there already would be taken for the next request's.
     pub(super) fn is_quiet(&self) -> bool {
-        self.socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let peeked = recv(&self.socket, &mut [0], RecvFlags::PEEK);
+        peeked.is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 }
