@@ -1,20 +1,32 @@
 //! Takes the chunks of a body apart (RFC 9112, 7.1). As strict as the client library: a line ends with CRLF, a size is
-//! hexadecimal digits, and what else a size line says is ignored.
+//! hexadecimal digits, and what else size lines say is ignored, up to a bound. Trailers are passed over unread.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Most bytes of a size line or of all trailers.
+/// Most bytes of a body's size lines beside the sizes, and of its trailers, together: whoever holds data holds the buffer
+/// around it, so that what is not data must not be without end.
 const LONGEST: usize = 16 * 1024;
+/// Digits of the longest size.
+const DIGITS: usize = 16;
+
+/// A body in chunks, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    at: At,
+    /// Bytes that were ignored.
+    ignored: usize,
+}
 
 /// Where in the body the next byte lies.
-#[derive(Debug)]
-pub(super) enum Chunks {
+#[derive(Debug, Default)]
+enum At {
+    #[default]
     Size,
     Data(u64),
     /// The CRLF behind a chunk's data.
     DataEnd,
-    /// Behind the last chunk; bytes of trailers so far.
-    Trailers(usize),
+    /// Behind the last chunk.
+    Trailers,
     End,
 }
 
@@ -33,25 +45,32 @@ impl Chunks {
     /// Takes what it can from the front of `from`. After [`Next::End`] what is left lies behind the body.
     pub(super) fn next(&mut self, from: &mut BytesMut) -> Next {
         loop {
-            match self {
-                Self::Size => {
-                    let Some(line) = line(from) else { return wait(from.len() < LONGEST) };
-                    let Some(size) = size(&from[..line - 2]) else { return Next::Bad };
+            match &mut self.at {
+                At::Size => {
+                    let Some(line) = line(from) else {
+                        let good = from.first().is_none_or(u8::is_ascii_hexdigit);
+                        return wait(good && self.ignored + from.len() < LONGEST);
+                    };
+                    let Some((size, digits)) = size(&from[..line - 2]) else { return Next::Bad };
                     from.advance(line);
-                    *self = if size == 0 { Self::Trailers(0) } else { Self::Data(size) };
+                    self.ignored += line - 2 - digits.min(DIGITS);
+                    if self.ignored >= LONGEST {
+                        return Next::Bad;
+                    }
+                    self.at = if size == 0 { At::Trailers } else { At::Data(size) };
                 }
-                Self::Data(left) => {
+                At::Data(left) => {
                     if from.is_empty() {
                         return Next::More;
                     }
                     let here = usize::try_from(*left).unwrap_or(usize::MAX).min(from.len());
                     *left -= here as u64;
                     if *left == 0 {
-                        *self = Self::DataEnd;
+                        self.at = At::DataEnd;
                     }
                     return Next::Data(from.split_to(here).freeze());
                 }
-                Self::DataEnd => {
+                At::DataEnd => {
                     if from.len() < 2 {
                         return wait(from.is_empty() || from[0] == b'\r');
                     }
@@ -59,34 +78,34 @@ impl Chunks {
                         return Next::Bad;
                     }
                     from.advance(2);
-                    *self = Self::Size;
+                    self.at = At::Size;
                 }
-                Self::Trailers(seen) => {
-                    let Some(line) = line(from) else { return wait(*seen + from.len() < LONGEST) };
+                At::Trailers => {
+                    let Some(line) = line(from) else { return wait(self.ignored + from.len() < LONGEST) };
                     from.advance(line);
-                    *seen += line;
+                    self.ignored += line;
                     if line == 2 {
-                        *self = Self::End;
-                    } else if *seen >= LONGEST {
+                        self.at = At::End;
+                    } else if self.ignored >= LONGEST {
                         return Next::Bad;
                     }
                 }
-                Self::End => return Next::End,
+                At::End => return Next::End,
             }
         }
     }
 
     /// Whether the end is all that has come; then it is taken from `from`. Trailers are left for [`Chunks::next`].
     pub(super) fn ends_here(&mut self, from: &mut BytesMut) -> bool {
-        let end: &[u8] = match self {
-            Self::Size => b"0\r\n\r\n",
-            Self::DataEnd => b"\r\n0\r\n\r\n",
-            _ => return matches!(self, Self::End),
+        let end: &[u8] = match self.at {
+            At::Size => b"0\r\n\r\n",
+            At::DataEnd => b"\r\n0\r\n\r\n",
+            _ => return matches!(self.at, At::End),
         };
         let ends = *from == end;
         if ends {
             from.clear();
-            *self = Self::End;
+            self.at = At::End;
         }
         ends
     }
@@ -107,15 +126,16 @@ fn line(from: &[u8]) -> Option<usize> {
     }
 }
 
-/// The size that a line names.
-fn size(line: &[u8]) -> Option<u64> {
+/// The size that a line names, and how many digits that took.
+fn size(line: &[u8]) -> Option<(u64, usize)> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let rest = line[digits..].trim_ascii_start();
+    let (size, rest) = line.split_at(digits);
     let plain = !rest.contains(&b'\n') && !rest.contains(&b'\r');
-    if !(1..=16).contains(&digits) || !plain || !(rest.is_empty() || rest[0] == b';') {
+    let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    if !plain || !matches!(rest.get(spaces), None | Some(b';')) {
         return None;
     }
-    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()
+    Some((u64::from_str_radix(std::str::from_utf8(size).ok()?, 16).ok()?, digits))
 }
 
 #[cfg(test)]
@@ -124,7 +144,7 @@ mod tests {
 
     /// All data, and what is left behind the end.
     fn read(text: &[u8], cut: usize) -> Result<(Vec<u8>, Vec<u8>), Next> {
-        let (mut chunks, mut from, mut data) = (Chunks::Size, BytesMut::new(), Vec::new());
+        let (mut chunks, mut from, mut data) = (Chunks::default(), BytesMut::new(), Vec::new());
         let mut parts = [&text[..cut], &text[cut..]].into_iter();
         loop {
             match chunks.next(&mut from) {
@@ -139,7 +159,7 @@ mod tests {
     #[test]
     fn chunks_are_taken_apart_wherever_they_are_cut() {
         let text =
-            b"5\r\nhello\r\n00A ;x=\"1\"\r\n, big\r\nwor\r\n2\r\nld\r\n0\r\nx-trailer: 1\r\n\r\nHTTP/1.1 ";
+            b"5\r\nhello\r\n00000000000000000A \t;x=\"1\"\r\n, big\r\nwor\r\n2\r\nld\r\n0\r\nx-trailer: 1\r\n\r\nHTTP/1.1 ";
         for cut in 0..=text.len() {
             let want = (b"hello, big\r\nworld".to_vec(), b"HTTP/1.1 ".to_vec());
             assert_eq!(read(text, cut), Ok(want), "cut at {cut}");
@@ -161,7 +181,7 @@ mod tests {
             ("2\r\nhi\r\n2\r\nho\r\n0\r\n\r\n", false),
             ("3\r\nhi", false),
         ] {
-            let (mut chunks, mut from) = (Chunks::Size, BytesMut::from(text));
+            let (mut chunks, mut from) = (Chunks::default(), BytesMut::from(text));
             if text.starts_with(|size| size != '0') {
                 assert_eq!(chunks.next(&mut from), Next::Data(Bytes::from("hi")));
             }
@@ -182,6 +202,11 @@ mod tests {
             b"5 5\r\nhello\r\n",
             b"5\nhello\n\r\n",
             b"11111111111111111\r\n",
+            b"5\n\r\nhello\r\n",
+            b"5\r\r\nhello\r\n",
+            b"5\x0c\r\nhello\r\n",
+            b"5;\n\r\nhello\r\n",
+            b"then nothing",
             b"5\r\nhello5\r\n",
             b"5\r\nhello\n5",
             b"5\r\nhello\nx",
@@ -192,6 +217,9 @@ mod tests {
         }
         let long = [b"5;".to_vec(), b"x".repeat(LONGEST), b"\r\n".to_vec()].concat();
         assert_eq!(read(&long[..LONGEST], 1), Err(Next::Bad));
+        let many = b"1;twelve bytes\r\nx\r\n".repeat(LONGEST / 13 + 1);
+        assert_eq!(read(&many[..many.len() - 19], 1), Err(Next::More));
+        assert_eq!(read(&many, 1), Err(Next::Bad));
         let trailers = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(LONGEST), b"\r\n".to_vec()].concat();
         assert_eq!(read(&trailers, 1), Err(Next::Bad));
     }

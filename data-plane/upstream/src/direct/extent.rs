@@ -15,7 +15,7 @@ pub(super) enum Extent {
 
 impl Extent {
     pub(super) fn chunks() -> Self {
-        Self::Chunks(Chunks::Size)
+        Self::Chunks(Chunks::default())
     }
 
     /// Takes what it can from the front of `from`. After [`Next::End`] what is left lies behind the body.

@@ -70,6 +70,9 @@ pub(super) fn take(came: &mut BytesMut, asked: &Method) -> Result<Option<Head>, 
         let config = httparse::ParserConfig::default();
         let parsed = config.parse_response_with_uninit_headers(&mut answer, came, &mut room)?;
         let httparse::Status::Complete(length) = parsed else { return Ok(None) };
+        if length > LONGEST {
+            return Err(NotHttp);
+        }
         let status = StatusCode::from_u16(answer.code.ok_or(NotHttp)?)?;
         let version = if answer.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
         if status.is_informational() {
@@ -159,8 +162,8 @@ fn tokens(value: &HeaderValue) -> impl DoubleEndedIterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits alone.
+/// Digits alone, and as large as the client library can count.
 fn number(digits: &[u8]) -> Option<u64> {
     let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    std::str::from_utf8(digits).ok()?.parse().ok().filter(|length| *length <= u64::MAX - 2)
 }

@@ -168,6 +168,7 @@ fn what_is_no_head_is_told_and_not_guessed_at() {
         (": 3", ": 3,"),
         (": 3", ": 3, 4"),
         (": 3", ":"),
+        (": 3", ": 18446744073709551614"),
         (": 3", ": 18446744073709551616"),
     ] {
         assert!(good.contains(from), "{from}");
@@ -176,6 +177,10 @@ fn what_is_no_head_is_told_and_not_guessed_at() {
     }
     let chunks_in_1_0 = b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     assert_eq!(read([&chunks_in_1_0[..]], &Method::GET), Err(NotHttp));
+    for (length, good) in [(LONGEST, true), (LONGEST + 1, false)] {
+        let text = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(length - 24));
+        assert_eq!((text.len(), read([text.as_bytes()], &Method::GET).is_ok()), (length, good));
+    }
     for (headers, good) in [(MAX_HEADERS, true), (MAX_HEADERS + 1, false)] {
         let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(headers));
         assert_eq!(read([text.as_bytes()], &Method::GET).is_ok(), good);
