@@ -144,8 +144,19 @@ impl Worlds {
         tokio::time::timeout(limit, reached).await.ok()?.ok()?.clone()
     }
 
-    /// A receiver of its own, to wait for changes with.
-    pub fn subscribe(&self) -> watch::Receiver<Option<Arc<World>>> {
+    /// To wait for changes with, by who goes by `world`: one that came since that was read is news already.
+    pub fn since(&self, world: &Arc<World>) -> watch::Receiver<Option<Arc<World>>> {
+        let mut current = self.current.clone();
+        let still = current.borrow_and_update().as_ref().is_some_and(|now| Arc::ptr_eq(now, world));
+        if !still {
+            current.mark_changed();
+        }
+        current
+    }
+
+    /// To wait for any.
+    #[cfg(test)]
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<World>>> {
         self.current.clone()
     }
 

@@ -29,6 +29,8 @@ use crate::support::MODEL;
 
 /// At once.
 const AT_ONCE: usize = 32;
+/// By then a request has reached the provider, on a busy machine too.
+const LONG_ENOUGH: Duration = Duration::from_millis(200);
 /// What an idle pool of upstream connections may keep: what was in use at once, on each of two workers.
 const IDLE: usize = 2 * AT_ONCE;
 /// What the C library and the pools may keep over all abuses, in KiB.
@@ -112,7 +114,7 @@ fn kinds() -> Vec<Abuse> {
         Abuse("leaving while the provider is silent", slow(), |to| {
             Box::pin(async move {
                 let stream = leave_after(to, &request(true), 0).await?;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(LONG_ENOUGH).await;
                 drop(stream);
                 Ok(())
             })
@@ -120,7 +122,7 @@ fn kinds() -> Vec<Abuse> {
         Abuse("resetting while the provider is silent", slow(), |to| {
             Box::pin(async move {
                 let stream = leave_after(to, &request(false), 0).await?;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(LONG_ENOUGH).await;
                 reset(&stream)
             })
         }),

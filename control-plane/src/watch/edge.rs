@@ -72,7 +72,7 @@ async fn serve(
     let mut edge = Edge {
         inner,
         target: target(inner, &node, &groups, &world),
-        worlds: inner.worlds.subscribe(),
+        worlds: inner.worlds.since(&world),
         groups,
         session,
         guard,
@@ -81,7 +81,6 @@ async fn serve(
         wants_snapshot: false,
         turn: None,
     };
-    edge.worlds.mark_unchanged();
     let result = edge.drive(sender).await;
     tracing::info!(
         event = "watch_closed",

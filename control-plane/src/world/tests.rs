@@ -30,6 +30,17 @@ fn part6_a_world_never_goes_back_within_its_epoch() {
     assert_eq!(worlds.current().unwrap().revision, Revision(1));
 }
 
+#[test]
+fn part6_a_world_that_came_since_a_session_was_opened_is_news_to_it() {
+    let (publisher, worlds) = channel();
+    publisher.publish(of("one", 1, []));
+    let first = worlds.current().unwrap();
+    assert!(!worlds.since(&first).has_changed().unwrap());
+    publisher.publish(of("one", 2, []));
+    assert!(worlds.since(&first).has_changed().unwrap(), "it would be heard of with the one after it only");
+    assert!(!worlds.since(&worlds.current().unwrap()).has_changed().unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn part6_waiting_for_a_revision_ends_with_it_or_in_time() {
     let (publisher, worlds) = channel();
