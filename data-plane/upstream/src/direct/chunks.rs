@@ -8,6 +8,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 const LONGEST: usize = 16 * 1024;
 /// Digits of the longest size.
 const DIGITS: usize = 16;
+/// Pieces shorter than this are handed out together where they came together: the handle of each would be longer than it.
+const TINY: usize = 32;
 
 /// A body in chunks, as far as it has come.
 #[derive(Debug, Default)]
@@ -32,6 +34,7 @@ enum At {
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) enum Next {
     Data(Bytes),
     /// More bytes are needed.
@@ -44,6 +47,26 @@ pub(super) enum Next {
 impl Chunks {
     /// Takes what it can from the front of `from`. After [`Next::End`] what is left lies behind the body.
     pub(super) fn next(&mut self, from: &mut BytesMut) -> Next {
+        let first = self.piece(from);
+        match first {
+            Next::Data(piece) if piece.len() < TINY && from.len() > 2 => self.joined(&piece, from),
+            _ => first,
+        }
+    }
+
+    /// The pieces behind a tiny one with it. What else comes then comes again: no state is left by it.
+    fn joined(&mut self, first: &[u8], from: &mut BytesMut) -> Next {
+        let mut all = BytesMut::from(first);
+        while let Next::Data(piece) = self.piece(from) {
+            all.extend_from_slice(&piece);
+            if piece.len() >= TINY {
+                break;
+            }
+        }
+        Next::Data(all.freeze())
+    }
+
+    fn piece(&mut self, from: &mut BytesMut) -> Next {
         loop {
             match &mut self.at {
                 At::Size => {
@@ -170,6 +193,20 @@ mod tests {
     }
 
     #[test]
+    fn tiny_chunks_that_came_together_are_one_piece() {
+        let tiny = b"1\r\nx\r\n".repeat(100);
+        let large = [b"28\r\n".to_vec(), b"y".repeat(40), b"\r\n".to_vec()].concat();
+        for (end, next) in [("0\r\n\r\n!", Next::End), ("5\r", Next::More), ("?", Next::Bad)] {
+            let text = [&tiny[..], &large, &large, &tiny, end.as_bytes()].concat();
+            let (mut chunks, mut from) = (Chunks::default(), BytesMut::from(&text[..]));
+            for want in [[b"x".repeat(100), b"y".repeat(40)].concat(), b"y".repeat(40), b"x".repeat(100)] {
+                assert_eq!(chunks.next(&mut from), Next::Data(Bytes::from(want)));
+            }
+            assert_eq!((chunks.next(&mut from), chunks.next(&mut from)), (next.clone(), next));
+        }
+    }
+
+    #[test]
     fn an_end_is_known_where_it_has_come_and_nothing_else() {
         for (text, ends) in [
             ("2\r\nhi\r\n0\r\n\r\n", true),
@@ -181,9 +218,13 @@ mod tests {
             ("2\r\nhi\r\n2\r\nho\r\n0\r\n\r\n", false),
             ("3\r\nhi", false),
         ] {
-            let (mut chunks, mut from) = (Chunks::default(), BytesMut::from(text));
+            let data = "h".repeat(TINY + 1);
+            let long = text
+                .replace("2\r\nhi", &format!("21\r\n{data}"))
+                .replace("3\r\nhi", &format!("22\r\n{data}"));
+            let (mut chunks, mut from) = (Chunks::default(), BytesMut::from(&long[..]));
             if text.starts_with(|size| size != '0') {
-                assert_eq!(chunks.next(&mut from), Next::Data(Bytes::from("hi")));
+                assert_eq!(chunks.next(&mut from), Next::Data(Bytes::from(data)));
             }
             let before = from.len();
             assert_eq!(chunks.ends_here(&mut from), ends, "{text:?}");
