@@ -4,7 +4,7 @@ use super::moments::date;
 use crate::classify::chinese;
 
 /// What stands before a wait in a message, in lower case.
-const BEFORE: &[&str] = &[
+pub(super) const BEFORE: &[&str] = &[
     "again in ",
     "again after ",
     "retry in ",
@@ -24,8 +24,12 @@ const BEFORE: &[&str] = &[
 ];
 
 /// What stands before a moment, in lower case.
-const UNTIL: &[&str] =
+pub(super) const UNTIL: &[&str] =
     &["resets at ", "reset at ", "retry after ", "retry at ", "again at ", "again after ", "available at "];
+
+/// The last words of all that announces a wait or a moment: most numbers have none of them before them.
+const LAST: &[&str] =
+    &["in", "after", "for", "wait", "at", "about", "approximately", "around", "least", "again", "retry"];
 
 /// The first wait in a message: "try again in 9m38.016s", "retry after: 7 seconds", "resets at 2026-01-01 00:00 UTC" (which
 /// counts from `now`, in seconds since 1970).
@@ -65,7 +69,7 @@ pub(in crate::classify) fn in_text(message: &str, now: f64) -> Option<(f64, Stri
 }
 
 /// What may announce a wait right before `at`, in lower case.
-fn before(message: &str, at: usize) -> Option<String> {
+pub(super) fn before(message: &str, at: usize) -> Option<String> {
     // "in ~45 min"
     let at = if message.as_bytes().get(at.checked_sub(1)?) == Some(&b'~') { at - 1 } else { at };
     // in, after, at, for, wait, about, approximately, around, or a colon
@@ -74,7 +78,9 @@ fn before(message: &str, at: usize) -> Option<String> {
         return None;
     }
     let start = message.floor_char_boundary(at.saturating_sub(32));
-    Some(message.get(start..at)?.to_ascii_lowercase())
+    let text = message.get(start..at)?;
+    let word = text.trim_end_matches([':', ' ']).rsplit(|c: char| !c.is_ascii_alphabetic()).next()?;
+    LAST.iter().any(|last| word.eq_ignore_ascii_case(last)).then(|| text.to_ascii_lowercase())
 }
 
 /// How many bytes before its end the announcement begins, where `text` ends with one.

@@ -213,3 +213,14 @@ fn part5_clamped_and_shown() {
     let shown = read(&headers, &Facts::default(), true, now()).unwrap();
     assert_eq!(shown.raw, "retry-after: 4");
 }
+
+#[test]
+fn every_announcement_ends_with_a_word_that_is_looked_for() {
+    let later =
+        ["again ", "retry ", "in about ", "wait for ", "in approximately ", "in around ", "in at least "];
+    for phrase in spoken::BEFORE.iter().chain(spoken::UNTIL).chain(&later) {
+        for text in [format!("x {phrase}5"), format!("X {}: 5", phrase.trim_end().to_uppercase())] {
+            assert!(spoken::before(&text, text.len() - 1).is_some(), "{text}");
+        }
+    }
+}
