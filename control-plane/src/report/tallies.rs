@@ -5,7 +5,7 @@ use spareline_proto::dataplane::v1 as dp;
 use tonic::Status;
 use uuid::Uuid;
 
-use super::verdicts::{names_something, reporter};
+use super::verdicts::{fits, names_something, reporter};
 use crate::refuse::Violations;
 
 /// Most tallies in one batch.
@@ -21,10 +21,8 @@ pub(super) fn check(batch: dp::ReportHealthRequest) -> Result<dp::ReportHealthRe
     if Uuid::parse_str(&batch.batch_id).is_err() {
         violations.add("batch_id", "must be a UUID");
     }
-    if batch.tallies.len() > MAX_TALLIES {
-        violations.add("tallies", format!("holds {}; at most {MAX_TALLIES} fit", batch.tallies.len()));
-        violations.done()?;
-        return Ok(batch);
+    if !fits(&mut violations, "tallies", batch.tallies.len(), MAX_TALLIES) {
+        return violations.done().map(|()| batch);
     }
     for (i, tally) in batch.tallies.iter().enumerate() {
         let mut bad = |field: &str, problem: &str| violations.add(format!("tallies[{i}].{field}"), problem);

@@ -24,10 +24,8 @@ const MAX_WORD: usize = 128;
 pub(super) fn check(mut batch: dp::ReportVerdictsRequest) -> Result<dp::ReportVerdictsRequest, Status> {
     let mut violations = Violations::default();
     reporter(&mut violations, &batch.proxy_id, &batch.epoch);
-    if batch.verdicts.len() > MAX_VERDICTS {
-        violations.add("verdicts", format!("holds {}; at most {MAX_VERDICTS} fit", batch.verdicts.len()));
-        violations.done()?;
-        return Ok(batch);
+    if !fits(&mut violations, "verdicts", batch.verdicts.len(), MAX_VERDICTS) {
+        return violations.done().map(|()| batch);
     }
     for (i, verdict) in batch.verdicts.iter_mut().enumerate() {
         let mut bad = |field: &str, problem: &str| violations.add(format!("verdicts[{i}].{field}"), problem);
@@ -69,6 +67,14 @@ pub(super) fn reporter(violations: &mut Violations, proxy_id: &str, epoch: &str)
     } else if proxy_id.len() > MAX_NAME {
         violations.add("proxy_id", format!("is longer than {MAX_NAME} bytes"));
     }
+}
+
+/// Whether a batch holds no more than it may; each entry of one that does is not worth looking at.
+pub(super) fn fits(violations: &mut Violations, field: &str, count: usize, most: usize) -> bool {
+    if count > most {
+        violations.add(field, format!("holds {count}; at most {most} fit"));
+    }
+    count <= most
 }
 
 /// Whether a subject is one, and fits the database.

@@ -43,8 +43,13 @@ impl<K, V> Default for Few<K, V> {
 }
 
 impl<K, V> Few<K, V> {
-    /// The value whose key `is` the one wanted; a key is made only where there is none, since that costs.
-    fn get(&mut self, is: impl Fn(&K) -> bool, make: impl FnOnce() -> (K, V)) -> &V {
+    /// The value whose key `is` the one wanted. A key is made, and its value found, only where there is none: that costs.
+    fn get(&mut self, is: impl Fn(&K) -> bool, key: impl FnOnce() -> K, find: impl FnOnce(&K) -> V) -> &V {
+        let make = || {
+            let key = key();
+            let found = find(&key);
+            (key, found)
+        };
         let at = match self.kept.iter().position(|(known, _)| is(known)) {
             Some(at) => at,
             None if self.kept.len() < KEPT => {
@@ -100,21 +105,17 @@ impl Handles {
                         && *l.model == *model
                         && *l.group == *group
                 },
-                || {
-                    let (group, model) = (group.into(), model.into());
-                    let labels = RequestLabels { group, model, endpoint, status, ending };
-                    let found = metrics.requests.get_or_create_owned(&labels);
-                    (labels, found)
-                },
+                || RequestLabels { group: group.into(), model: model.into(), endpoint, status, ending },
+                |labels| metrics.requests.get_or_create_owned(labels),
             );
             requests.inc();
             let timing = TimingLabels { endpoint, stream };
             let (whole, first) = known.timings.get(
-                |known| *known == timing,
-                || {
-                    let whole = metrics.request_seconds.get_or_create_owned(&timing);
-                    let first = metrics.first_content_seconds.get_or_create_owned(&timing);
-                    (timing.clone(), (whole, first))
+                |l| *l == timing,
+                || timing.clone(),
+                |timing| {
+                    let whole = metrics.request_seconds.get_or_create_owned(timing);
+                    (whole, metrics.first_content_seconds.get_or_create_owned(timing))
                 },
             );
             whole.observe(it.total);
@@ -126,11 +127,8 @@ impl Handles {
                 let Some(count) = count else { continue };
                 let tokens = known.tokens.get(
                     |l| l.direction == direction && *l.channel == *channel,
-                    || {
-                        let labels = TokenLabels { channel: channel.into(), direction };
-                        let found = metrics.tokens.get_or_create_owned(&labels);
-                        (labels, found)
-                    },
+                    || TokenLabels { channel: channel.into(), direction },
+                    |labels| metrics.tokens.get_or_create_owned(labels),
                 );
                 tokens.inc_by(count);
             }
@@ -142,11 +140,8 @@ impl Handles {
         self.with(metrics, |known| {
             let attempts = known.attempts.get(
                 |l| l.outcome == outcome && *l.channel == *channel,
-                || {
-                    let labels = AttemptLabels { channel: channel.into(), outcome };
-                    let found = metrics.attempts.get_or_create_owned(&labels);
-                    (labels, found)
-                },
+                || AttemptLabels { channel: channel.into(), outcome },
+                |labels| metrics.attempts.get_or_create_owned(labels),
             );
             attempts.inc();
         });

@@ -185,8 +185,7 @@ impl<'a> Run<'a> {
         };
         let permit = self.permit(&mut timer).await?;
         let usage_added = built.usage_added;
-        let sent = timer.run(pin!(send::send(self.attempt, built))).await;
-        let response = match sent {
+        let response = match timer.run(pin!(send::send(self.attempt, built))).await {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
@@ -233,8 +232,7 @@ impl<'a> Run<'a> {
             return Ok(permit);
         }
         let wait = tokio::time::timeout(self.attempt.limits.connect, self.attempt.line.permit());
-        let waited = timer.run(pin!(wait)).await;
-        let limit = match waited {
+        let limit = match timer.run(pin!(wait)).await {
             Ok(Ok(Some(permit))) => return Ok(permit),
             Ok(Ok(None) | Err(_)) => Limit::Connect,
             Err(limit) => limit,

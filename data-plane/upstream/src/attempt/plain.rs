@@ -38,8 +38,7 @@ impl Run<'_> {
         let mut parts: Vec<Bytes> = Vec::new();
         let mut length = 0;
         loop {
-            let next = timer.run(pin!(source.next())).await;
-            let bytes = match next {
+            let bytes = match timer.run(pin!(source.next())).await {
                 Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
                 Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
                 Ok(None) => break,
@@ -131,8 +130,7 @@ impl Run<'_> {
     ) -> Result<Answer, Box<Failed>> {
         let mut source = Source::raw(body);
         let reservation = self.attempt.budget.empty();
-        let first = timer.run(pin!(source.next())).await;
-        let first = match first {
+        let first = match timer.run(pin!(source.next())).await {
             Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
             Ok(Some(Err(_))) => return Err(self.wire(Transport::Reset { sent: true })),
             Ok(None) => return self.checked(status, Bytes::new(), reservation),

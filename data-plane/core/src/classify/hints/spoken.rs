@@ -1,5 +1,7 @@
 //! Waits as people are told them: "try again in 2 minutes and 3 seconds".
 
+use std::sync::LazyLock;
+
 use super::moments::date;
 use crate::classify::chinese;
 
@@ -27,9 +29,20 @@ pub(super) const BEFORE: &[&str] = &[
 pub(super) const UNTIL: &[&str] =
     &["resets at ", "reset at ", "retry after ", "retry at ", "again at ", "again after ", "available at "];
 
-/// The last words of all that announces a wait or a moment: most numbers have none of them before them.
-const LAST: &[&str] =
-    &["in", "after", "for", "wait", "at", "about", "approximately", "around", "least", "again", "retry"];
+/// What stands before a number that "later" follows, in lower case.
+const LATER: &[&str] = &["again ", "retry "];
+
+/// What may come between an announcement and its number, in lower case.
+const BETWEEN: &[&str] = &["about ", "for ", "approximately ", "around ", "at least "];
+
+/// The last words of all these: most numbers have none of them before them.
+static LAST: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let all = [BEFORE, UNTIL, LATER, BETWEEN].into_iter().flatten();
+    let mut words: Vec<_> = all.filter_map(|phrase| last_word(phrase)).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
+});
 
 /// The first wait in a message: "try again in 9m38.016s", "retry after: 7 seconds", "resets at 2026-01-01 00:00 UTC" (which
 /// counts from `now`, in seconds since 1970).
@@ -49,7 +62,7 @@ pub(in crate::classify) fn in_text(message: &str, now: f64) -> Option<(f64, Stri
                 return Some((seconds, shown(at - start, used)));
             }
             // "try again 30 seconds later"
-            if let Some(start) = announced(&before, &["again ", "retry "])
+            if let Some(start) = announced(&before, LATER)
                 && let Some((seconds, used)) = spoken()
                 && tail.get(used..).is_some_and(|rest| rest.starts_with(" later"))
             {
@@ -79,8 +92,12 @@ pub(super) fn before(message: &str, at: usize) -> Option<String> {
     }
     let start = message.floor_char_boundary(at.saturating_sub(32));
     let text = message.get(start..at)?;
-    let word = text.trim_end_matches([':', ' ']).rsplit(|c: char| !c.is_ascii_alphabetic()).next()?;
+    let word = last_word(text)?;
     LAST.iter().any(|last| word.eq_ignore_ascii_case(last)).then(|| text.to_ascii_lowercase())
+}
+
+fn last_word(text: &str) -> Option<&str> {
+    text.trim_end_matches([':', ' ']).rsplit(|c: char| !c.is_ascii_alphabetic()).next()
 }
 
 /// How many bytes before its end the announcement begins, where `text` ends with one.
@@ -96,12 +113,8 @@ fn announced(text: &str, phrases: &[&str]) -> Option<usize> {
     };
     let text = colon.unwrap_or(text);
     let dropped = if colon.is_some() { 1 } else { 0 };
-    [None, Some("about "), Some("for "), Some("approximately "), Some("around "), Some("at least ")]
-        .into_iter()
-        .find_map(|word| match word {
-            None => bare(text, dropped),
-            Some(word) => bare(text.strip_suffix(word)?, dropped + word.len()),
-        })
+    let behind = |word: &&str| bare(text.strip_suffix(word)?, dropped + word.len());
+    bare(text, dropped).or_else(|| BETWEEN.iter().find_map(behind))
 }
 
 /// Units of other languages, in seconds, the longer ones first; of Chinese in simplified characters.
