@@ -214,22 +214,11 @@ impl Facts {
                         }
                         found.push(Rank::ErrorText, text.into_owned());
                     }
+                    Value::Array => self.errors(cursor, found),
                     value => cursor.finish(value),
                 },
                 b"errors" => match cursor.value() {
-                    Value::Array => {
-                        let mut first = true;
-                        while cursor.item() {
-                            match cursor.value() {
-                                Value::Object if first => self.error(cursor, found, Place::Errors, 0),
-                                Value::Str(raw) if first => {
-                                    found.push(Rank::Error, raw.start(MESSAGE).text().into_owned())
-                                }
-                                value => cursor.finish(value),
-                            }
-                            first = false;
-                        }
-                    }
+                    Value::Array => self.errors(cursor, found),
                     Value::Object => self.error(cursor, found, Place::Errors, 0),
                     value => cursor.finish(value),
                 },
@@ -280,7 +269,7 @@ impl Facts {
                     value => cursor.finish(value),
                 },
                 b"code" | b"Code" | b"type" | b"status" | b"reason" | b"error_type" | b"errorType"
-                | b"name" => {
+                | b"error_code" | b"name" => {
                     self.code(cursor, place);
                 }
                 b"innererror" | b"inner_error" => match cursor.value() {

@@ -106,6 +106,7 @@ fn members(cursor: &mut Cursor<'_>, seen: &mut Seen) {
                         filled
                     }
                     Value::Array => {
+                        said |= !cursor.rest().trim_ascii_start().starts_with(b"]");
                         cursor.finish(value);
                         false
                     }

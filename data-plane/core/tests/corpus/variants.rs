@@ -80,7 +80,7 @@ pub(crate) fn without_message(case: &Case) -> Option<Case> {
     // These defaults read nothing but the message.
     if case.stream
         || !code_decides
-        || matches!(&*rule, "status.model_denied" | "status.rate_denied")
+        || matches!(&*rule, "status.model_denied" | "status.rate_denied" | "status.content_denied")
         || case.retry_after_s.is_some()
     {
         return None;

@@ -11,7 +11,10 @@ impl Facts {
         if opened == Value::Object {
             while let Some(key) = cursor.key() {
                 self.relayed |= key.plain().starts_with(b"upstream");
-                self.other(key, cursor);
+                match key.plain() {
+                    b"error_code" => self.code(cursor, Place::Error),
+                    _ => self.other(key, cursor),
+                }
             }
             return;
         }
@@ -99,7 +102,7 @@ impl Facts {
                     self.flagged = true;
                     cursor.skip();
                 }
-                b"error_type" => self.code(cursor, Place::Error),
+                b"error_type" | b"limit_source" => self.code(cursor, Place::Error),
                 b"headers" => self.headers(cursor),
                 _ => self.other(key, cursor),
             }
@@ -156,6 +159,19 @@ impl Facts {
                 },
                 _ => cursor.skip(),
             }
+        }
+    }
+
+    /// The first of several errors.
+    pub(super) fn errors(&mut self, cursor: &mut Cursor<'_>, found: &mut Messages) {
+        let mut first = true;
+        while cursor.item() {
+            match cursor.value() {
+                Value::Object if first => self.error(cursor, found, Place::Errors, 0),
+                Value::Str(raw) if first => found.push(Rank::Error, raw.start(MESSAGE).text().into_owned()),
+                value => cursor.finish(value),
+            }
+            first = false;
         }
     }
 

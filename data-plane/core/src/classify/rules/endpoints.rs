@@ -68,6 +68,8 @@ pub(super) static RULES: &[Rule] = &[
             "This is a chat model and not supported",
             "This model is only supported in",
             "This model is not supported in the",
+            "This model is not supported by * API",
+            "This model is not supported by the * API",
             "This model does not support the * endpoint",
             "This model does not support the * API",
             "The requested model * cannot be used with",
@@ -82,6 +84,11 @@ pub(super) static RULES: &[Rule] = &[
             "The model * is not supported in the",
             "The model * is not supported with the * API",
             "Model * is not supported on this endpoint",
+            "Model * is not supported by * API",
+            "Model * is not supported by the * API",
+            "Image generation is not enabled for",
+            "Video generation is not enabled for",
+            "Speech generation is not enabled for",
             "model * is not accessible via the",
             "current user api does not support",
             "You are not allowed to generate embeddings",
@@ -152,6 +159,7 @@ const OBJECTS: &[&str] = &[
     "item",
     "container",
     "upload",
+    "fine",
     "fine-tuning",
     "fine-tune",
     "finetune",
@@ -173,9 +181,13 @@ const OBJECTS: &[&str] = &[
     "voice",
 ];
 
+/// What an operator has set up, and no caller owns.
+const OURS: &[&str] = &["model", "models", "deployment", "engine", "endpoint", "endpoints"];
+
 const PARAMS: &[&str] = &[
     "id",
     "file_id",
+    "fine_tune_id",
     "response_id",
     "previous_response_id",
     "batch_id",
@@ -187,12 +199,22 @@ const PARAMS: &[&str] = &[
     "video_id",
 ];
 
+/// A code that says so: `fine_tune_not_found`.
+fn named_by_code(facts: &Facts) -> bool {
+    facts.codes.iter().any(|code| {
+        let object = code.text.strip_suffix("_not_found").map(|object| object.split('_').collect::<Vec<_>>());
+        object.is_some_and(|words| {
+            words.iter().any(|word| OBJECTS.contains(word)) && !words.iter().any(|word| OURS.contains(word))
+        })
+    })
+}
+
 /// A message whose first words name an object of the caller's and no model: "No such File object: file-x".
 fn names_object(facts: &Facts, _status: u16) -> bool {
     if facts.shape != Shape::Json {
         return false;
     }
-    if PARAMS.contains(&facts.param.as_str()) {
+    if PARAMS.contains(&facts.param.as_str()) || named_by_code(facts) {
         return true;
     }
     let message = facts.first_message();
@@ -202,7 +224,7 @@ fn names_object(facts: &Facts, _status: u16) -> bool {
     let lower = message.get(..message.len().min(200)).unwrap_or(message).to_ascii_lowercase();
     for word in words.by_ref() {
         let word = word.to_ascii_lowercase();
-        if matches!(word.as_str(), "model" | "models" | "deployment" | "engine" | "endpoint" | "endpoints") {
+        if OURS.contains(&word.as_str()) {
             return false;
         }
         object |= OBJECTS.contains(&word.as_str());

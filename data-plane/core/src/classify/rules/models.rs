@@ -128,6 +128,10 @@ pub(super) static RULES: &[Rule] = &[
             "No endpoints available",
             "No allowed providers are available",
             "No deployments available",
+            "No API key set for provider",
+            "No API key found for provider",
+            "No API key configured for provider",
+            "Provider * is not configured",
             "No available channel",
             "There are no available channels",
             "* is not a valid model",
@@ -177,7 +181,12 @@ pub(super) static RULES: &[Rule] = &[
     // At a 5xx it will be back.
     rule(
         "phrase.model_off",
-        Find::Start(&["Model is unavailable", "Model is not available"]),
+        Find::Start(&[
+            "Model is unavailable",
+            "Model is not available",
+            "Upstream request failed: Model is unavailable",
+            "Upstream request failed: Model is not available",
+        ]),
         Class::ModelUnavailable,
     )
     .on(&[(0, 412), (422, 422)]),

@@ -168,7 +168,7 @@ pub(super) static RULES: &[Rule] = &[
     ),
     rule(
         "number.cloudflare.request",
-        Find::Numbers(Place::Errors, &["5004", "5005", "5006", "3003", "3006"]),
+        Find::Numbers(Place::Errors, &["5004", "5005", "5006", "3003", "3006", "2016", "2017"]),
         Class::Transparent,
     ),
     rule(

@@ -49,7 +49,20 @@ pub(super) static RULES: &[Rule] = &[
     rule("special.free_quota", Find::Start(&["Free allocated quota exceeded"]), Class::ModelUnavailable),
     rule(
         "special.allocated_quota",
-        Find::Start(&["Allocated quota exceeded", "Request rate increased too quickly"]),
+        Find::Start(&[
+            "Allocated quota exceeded",
+            "hour allocated quota exceeded",
+            "week allocated quota exceeded",
+            "month allocated quota exceeded",
+            "concurrency allocated quota exceeded",
+            "Request rate increased too quickly",
+        ]),
+        Class::Throttle,
+    ),
+    // What is being spent now takes up the credits: they come back as it ends.
+    rule(
+        "special.in_flight",
+        Find::Codes(&["*_in_flight_budget", "in_flight_budget_exhausted"]),
         Class::Throttle,
     ),
     // A trial key's month is a quota, its minute a rate.

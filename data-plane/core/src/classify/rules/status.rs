@@ -1,6 +1,7 @@
 //! What is left to the status: every answer ends here at the latest. A probe confirms what these condemn.
 
 use super::{Find, Rule, dead, rule};
+use crate::classify::chinese;
 use crate::classify::facts::{Facts, Shape};
 use crate::words::{Cause, Class};
 
@@ -8,6 +9,7 @@ pub(super) static RULES: &[Rule] = &[
     rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
     rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
     dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
+    rule("status.content_denied", Find::If(denies_content), Class::Transparent).on(&[(403, 403)]),
     rule("status.rate_denied", Find::If(denies_rate), Class::Throttle).on(&[(403, 403)]),
     rule("status.model_denied", Find::If(denies_model), Class::ModelUnavailable)
         .on(&[(401, 401), (403, 403)]),
@@ -63,6 +65,55 @@ fn denies_rate(facts: &Facts, _status: u16) -> bool {
     refuses(facts, RATE)
 }
 
+/// A refusal whose own message is about what was asked, and not about who asks: "Request rejected by content moderation".
+fn denies_content(facts: &Facts, _status: u16) -> bool {
+    const CONTENT: &[&str] = &[
+        "content moderation",
+        "content policy",
+        "content safety",
+        "content filter",
+        "guardrail",
+        "safety policy",
+        "safety check",
+        "safety system",
+        "内容审计",
+        "内容审核",
+        "内容安全",
+        "敏感内容",
+        "敏感词",
+        "敏感信息",
+        "违规内容",
+        "内容违规",
+        "风险规则",
+    ];
+    const WHO: &[&str] = &[
+        "account",
+        "organization",
+        "workspace",
+        "your project",
+        "your resource",
+        "api key",
+        "api-key",
+        "your key",
+        "this key",
+        "your token",
+        "this token",
+        "suspended",
+        "banned",
+        "disabled",
+        "terminated",
+        "账号",
+        "账户",
+        "帐号",
+        "令牌",
+        "用户",
+        "封禁",
+        "禁用",
+        "冻结",
+    ];
+    speaks(facts, CONTENT, WHO)
+}
+
 /// A refusal whose own message is about a model: "This model is only available to Pro users".
 fn denies_model(facts: &Facts, _status: u16) -> bool {
     refuses(facts, &["model", "modèle", "модел", "模型", "モデル", "모델", "mô hình"])
@@ -112,13 +163,18 @@ const OTHER: &[&str] = &[
 /// Whether the error's own message speaks of one of `words`, and of nothing that could be wrong with the key, the account or
 /// the request.
 fn refuses(facts: &Facts, words: &[&str]) -> bool {
+    speaks(facts, words, OTHER)
+}
+
+/// Whether the start of the error's own message has one of `words`, and none of `others`.
+fn speaks(facts: &Facts, words: &[&str], others: &[&str]) -> bool {
     if facts.shape != Shape::Json {
         return false;
     }
-    let message = facts.first_message();
-    let start = message.get(..message.floor_char_boundary(300)).unwrap_or(message).to_lowercase();
+    let message = chinese::simplified(facts.first_message());
+    let start = message.get(..message.floor_char_boundary(300)).unwrap_or(&message).to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| start.contains(word));
-    has(words) && !has(OTHER)
+    has(words) && !has(others)
 }
 
 /// A 404 or 410 whose code, parameter or message is about a model.

@@ -49,7 +49,20 @@ pub(super) static RULES: &[Rule] = &[
                 "low",
                 "expired",
                 "required",
+                "paused",
+                "frozen",
             ],
+        ]),
+    )
+    .confirmed(),
+    // A limit in money that is reached; a budget of tokens is the request's.
+    dead(
+        "words.spend",
+        Cause::Quota,
+        Find::Words(&[
+            &["spend", "spending", "budget"],
+            &["limit", "limits", "exceeded", "exceed", "reached", "exhausted", "cap"],
+            &["!", "token", "tokens", "thinking", "reasoning", "context", "time", "flight", "alert"],
         ]),
     )
     .confirmed(),
@@ -137,7 +150,7 @@ pub(super) static RULES: &[Rule] = &[
     rule(
         "words.moderation",
         Find::Words(&[
-            &["moderation", "moderated", "censorship", "nsfw", "guardrail", "guardrails"],
+            &["moderation", "moderated", "censorship", "nsfw", "guardrail", "guardrails", "safety"],
             &["!", "unavailable", "timeout", "overloaded", "internal"],
         ]),
         Class::Transparent,
@@ -147,7 +160,7 @@ pub(super) static RULES: &[Rule] = &[
         "words.content_policy",
         Find::Words(&[
             &["content"],
-            &["policy", "policies", "filter", "filtering", "safety"],
+            &["policy", "policies", "filter", "filtering", "safety", "prohibited"],
             &["!", "unavailable"],
         ]),
         Class::Transparent,
