@@ -1,4 +1,4 @@
-//! Traditional characters as their simplified ones, so that one phrase reads both.
+//! Traditional characters as their simplified ones, so that one phrase reads both; the typographic apostrophe likewise.
 
 use std::borrow::Cow;
 
@@ -7,6 +7,7 @@ const START: usize = 512;
 
 /// Characters of what providers and relays say, in order.
 const PAIRS: &[(char, char)] = &[
+    ('’', '\''),
     ('並', '并'),
     ('併', '并'),
     ('個', '个'),

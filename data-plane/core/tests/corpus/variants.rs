@@ -80,7 +80,8 @@ pub(crate) fn without_message(case: &Case) -> Option<Case> {
     // These defaults read nothing but the message.
     if case.stream
         || !code_decides
-        || matches!(&*rule, "status.model_denied" | "status.rate_denied" | "status.content_denied")
+        || rule.ends_with("_denied")
+        || rule == "status.denied_for_now"
         || case.retry_after_s.is_some()
     {
         return None;

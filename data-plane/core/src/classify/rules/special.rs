@@ -36,6 +36,7 @@ pub(super) static RULES: &[Rule] = &[
         Cause::Quota,
         Find::Start(&[
             "Your prepayment credits are depleted",
+            "Your prepay credit balance is depleted",
             "Your project has exceeded its monthly spending cap",
         ]),
     ),

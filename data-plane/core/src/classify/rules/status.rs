@@ -11,6 +11,7 @@ pub(super) static RULES: &[Rule] = &[
     dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
     rule("status.content_denied", Find::If(denies_content), Class::Transparent).on(&[(403, 403)]),
     rule("status.rate_denied", Find::If(denies_rate), Class::Throttle).on(&[(403, 403)]),
+    rule("status.denied_for_now", Find::If(denies_for_now), Class::Retryable).on(&[(403, 403)]),
     rule("status.model_denied", Find::If(denies_model), Class::ModelUnavailable)
         .on(&[(401, 401), (403, 403)]),
     dead("status.unauthorized", Cause::Credential, Find::If(|_, _| true)).confirmed().on(&[(401, 401)]),
@@ -86,32 +87,48 @@ fn denies_content(facts: &Facts, _status: u16) -> bool {
         "内容违规",
         "风险规则",
     ];
-    const WHO: &[&str] = &[
-        "account",
-        "organization",
-        "workspace",
-        "your project",
-        "your resource",
-        "api key",
-        "api-key",
-        "your key",
-        "this key",
-        "your token",
-        "this token",
-        "suspended",
-        "banned",
-        "disabled",
-        "terminated",
-        "账号",
-        "账户",
-        "帐号",
-        "令牌",
-        "用户",
-        "封禁",
-        "禁用",
-        "冻结",
-    ];
     speaks(facts, CONTENT, WHO)
+}
+
+/// Who asks, and what can have happened to them.
+const WHO: &[&str] = &[
+    "account",
+    "organization",
+    "workspace",
+    "your project",
+    "your resource",
+    "api key",
+    "api-key",
+    "your key",
+    "this key",
+    "your token",
+    "this token",
+    "suspended",
+    "banned",
+    "disabled",
+    "terminated",
+    "账号",
+    "账户",
+    "帐号",
+    "令牌",
+    "用户",
+    "封禁",
+    "禁用",
+    "冻结",
+];
+
+/// A refusal whose own message says that it is one for now, of whoever asks: "temporarily unavailable, try again later".
+fn denies_for_now(facts: &Facts, _status: u16) -> bool {
+    const NOW: &[&str] = &[
+        "try again later",
+        "try again in",
+        "retry later",
+        "temporarily unavailable",
+        "稍后重试",
+        "稍后再试",
+        "均请求失败",
+    ];
+    refuses(facts, NOW) && !speaks(facts, WHO, &[])
 }
 
 /// A refusal whose own message is about a model: "This model is only available to Pro users".
