@@ -3,16 +3,19 @@
 //! Invariants: no more than `limit` decoded bytes are ever held; every byte held is reserved in the process's budget
 //! first; an encoding that is not understood is refused, never passed on.
 
+mod gather;
+
 use std::time::Duration;
 
 use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use spareline_upstream::{Budget, Reservation};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::error::{ApiError, Code};
+use gather::Gather;
 
 /// What bounds a request's body.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +68,7 @@ where
     B::Error: std::error::Error + 'static,
 {
     let mut reservation = budget.empty();
-    let mut first = Bytes::new();
-    let mut more = BytesMut::new();
+    let mut gather = Gather::default();
     while !body.is_end_stream() {
         let frame = match tokio::time::timeout(limits.silence, body.frame()).await {
             Err(_) => {
@@ -82,33 +84,17 @@ where
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
-        if first.len() + more.len() + data.len() > limits.size {
-            drop((first, more, reservation));
+        if gather.len() + data.len() > limits.size {
+            drop((gather, reservation));
             Box::pin(discard(body, limits)).await;
             return Err(too_large(limits.size));
         }
         if !reservation.grow(data.len()) {
             return Err(overloaded().closing());
         }
-        if first.is_empty() {
-            first = data;
-        } else {
-            if more.is_empty() {
-                more.reserve(
-                    usize::try_from(body.size_hint().lower()).unwrap_or(0).min(1 << 20) + data.len(),
-                );
-            }
-            more.extend_from_slice(&data);
-        }
+        gather.push(data, usize::try_from(body.size_hint().lower()).unwrap_or(0));
     }
-    let bytes = if more.is_empty() {
-        first
-    } else {
-        let mut whole = BytesMut::with_capacity(first.len() + more.len());
-        whole.extend_from_slice(&first);
-        whole.extend_from_slice(&more);
-        whole.freeze()
-    };
+    let bytes = gather.whole();
     Ok(Received { bytes, reservation })
 }
 
@@ -206,7 +192,7 @@ async fn inflate(
     budget: &Budget,
 ) -> Result<Received, ApiError> {
     let mut reservation = budget.empty();
-    let mut whole = Vec::new();
+    let mut gather = Gather::default();
     let mut chunk = vec![0; 64 << 10];
     loop {
         let n = match decoder.read(&mut chunk).await {
@@ -217,19 +203,19 @@ async fn inflate(
                 return Err(ApiError::new(Code::InvalidRequest, text));
             }
         };
-        if whole.len() + n > limit {
+        if gather.len() + n > limit {
             return Err(too_large(limit));
         }
         if !reservation.grow(n) {
             return Err(overloaded());
         }
-        whole.extend_from_slice(&chunk[..n]);
-        if whole.len() & ((1 << 20) - 1) < n {
+        gather.copy(&chunk[..n], 0);
+        if gather.len() & ((1 << 20) - 1) < n {
             // A big body must not hold up the others of this thread.
             tokio::task::yield_now().await;
         }
     }
-    Ok(Received { bytes: whole.into(), reservation })
+    Ok(Received { bytes: gather.whole(), reservation })
 }
 
 fn too_large(limit: usize) -> ApiError {
