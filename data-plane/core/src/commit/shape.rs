@@ -221,6 +221,7 @@ impl<'a> Shape<'a> {
 
     /// Every place that holds counts, the best one last.
     pub(super) fn counts(&self, mut take: impl FnMut(&Counts)) {
+        self.choices.items.iter().filter_map(|choice| choice.usage.0.as_ref()).for_each(&mut take);
         let places = [
             self.x_groq.0.as_ref().and_then(|with| with.usage.0.as_ref()),
             self.message.0.as_ref().and_then(|with| with.usage.0.as_ref()),

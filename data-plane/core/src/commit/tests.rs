@@ -194,6 +194,10 @@ data: {"choices":[{"index":0,"delta":{}}],"usage":null}
 
 "#
         .to_owned(),
+        r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":3,"completion_tokens":5}}]}
+
+"#
+        .to_owned(),
     ];
     for case in &cases {
         assert_eq!(chat(case).usage, want(3, 5), "{case}");

@@ -16,6 +16,8 @@ pub(super) struct Choice<'a> {
     pub(super) text: Filled,
     #[serde(borrow)]
     pub(super) finish_reason: Word<'a>,
+    /// Moonshot's streams have their counts here.
+    pub(super) usage: Tolerant<Counts>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
