@@ -29,8 +29,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use crate::body::{Body, BodyError, End, Ending, Interrupt};
-use crate::budget::Budget;
+use crate::budget::{Budget, Reservation};
 use crate::clients::Line;
+use crate::headers::to_caller;
 use crate::judge::Facts;
 use crate::request::{self, Outgoing};
 use crate::source::{Incoming, Source};
@@ -139,7 +140,7 @@ pub struct Rejected {
     pub status: StatusCode,
     /// Headers for the caller, filtered, in agreement with `body`.
     pub headers: HeaderMap,
-    /// Decoded.
+    /// Decoded, and without our secret where the upstream quoted it.
     pub body: Bytes,
 }
 
@@ -183,6 +184,7 @@ impl<'a> Run<'a> {
         let Ok(built) = request::build(line, request, secret, upstream_model, request_usage) else {
             return Err(self.failed(self.facts.judge(Evidence::Internal)));
         };
+        let Ok(held) = self.rewritten(&built) else { return Err(self.overloaded()) };
         let permit = self.permit(&mut timer).await?;
         let usage_added = built.usage_added;
         let response = match timer.run(pin!(send::send(self.attempt, built))).await {
@@ -191,6 +193,7 @@ impl<'a> Run<'a> {
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
             Ok(Ok(response)) => response,
         };
+        drop(held);
         self.received(response, usage_added, permit, timer).await
     }
 
@@ -224,6 +227,16 @@ impl<'a> Run<'a> {
             return Box::pin(self.opaque(parts.status, body, permit, &mut timer)).await;
         }
         self.plain(parts.status, body, usage_added, permit, timer).await
+    }
+
+    /// Room for a body that was written anew, beside the caller's own. `Err`: there is none.
+    fn rewritten(&self, built: &request::Built) -> Result<Option<Reservation>, ()> {
+        match &built.body {
+            Some(body) if body.as_ptr() != self.attempt.request.body.as_ptr() => {
+                self.attempt.budget.reserve(body.len()).map(Some).ok_or(())
+            }
+            _ => Ok(None),
+        }
     }
 
     /// A place among the channel's connections. That it takes too long is our own limit's doing: nobody is blamed.
@@ -264,6 +277,11 @@ impl<'a> Run<'a> {
     }
 
     // === failures ===
+
+    /// What the upstream said, as it may be passed on.
+    fn said(&self, status: StatusCode, body: Bytes) -> Rejected {
+        Rejected { status, headers: to_caller(&self.facts.headers), body: self.facts.redacted(body) }
+    }
 
     fn failed(&self, verdict: Box<Verdict>) -> Box<Failed> {
         let verdict = self.facts.scrubbed(verdict);

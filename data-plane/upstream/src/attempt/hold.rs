@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use super::timer::Timer;
-use super::{ASSURED_LIMIT, Answer, Body, CommitMode, Failed, HOLD_EVENTS, HOLD_LIMIT, Rejected, Run};
+use super::{ASSURED_LIMIT, Answer, Body, CommitMode, Failed, HOLD_EVENTS, HOLD_LIMIT, Run};
 use crate::body::StreamBody;
 use crate::body::stream::GRACE;
 use crate::headers::to_caller;
@@ -167,8 +167,7 @@ impl Run<'_> {
         }
         let mut failed = self.failed(verdict);
         if transparent {
-            let headers = to_caller(&self.facts.headers);
-            failed.response = Some(Rejected { status, headers, body: stream.held() });
+            failed.response = Some(self.said(status, stream.held()));
         }
         failed
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::refused::joined;
 use super::timer::Timer;
-use super::{Answer, Body, Failed, PLAIN_LIMIT, Rejected, Run};
+use super::{Answer, Body, Failed, PLAIN_LIMIT, Run};
 use crate::body::Relay;
 use crate::budget::Reservation;
 use crate::headers::to_caller;
@@ -99,7 +99,7 @@ impl Run<'_> {
 
     fn rejected(&self, verdict: Box<Verdict>, status: StatusCode, body: Bytes) -> Box<Failed> {
         let mut failed = self.failed(verdict);
-        failed.response = Some(Rejected { status, headers: to_caller(&self.facts.headers), body });
+        failed.response = Some(self.said(status, body));
         failed
     }
 

@@ -10,8 +10,7 @@ use spareline_core::classify::Evidence;
 use tokio::time::timeout;
 
 use super::timer::Timer;
-use super::{Failed, Rejected, Run};
-use crate::headers::to_caller;
+use super::{Failed, Run};
 use crate::source::{Incoming, Source};
 
 /// Most bytes of a refusal that are read, and passed on where it is the request's own fault.
@@ -48,7 +47,7 @@ impl Run<'_> {
         let evidence =
             Evidence::Response { status: status.as_u16(), headers: &self.facts.headers, body: &body };
         let mut failed = self.failed(self.facts.judge(evidence));
-        failed.response = Some(Rejected { status, headers: to_caller(&self.facts.headers), body });
+        failed.response = Some(self.said(status, body));
         failed
     }
 }

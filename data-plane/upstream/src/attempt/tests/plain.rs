@@ -85,6 +85,26 @@ async fn a_quoted_secret_is_in_no_verdict() {
 }
 
 #[tokio::test]
+async fn a_quoted_secret_is_in_nothing_that_is_passed_on() {
+    let error =
+        r#"{"error":{"message":"not for hunter2/x or \"hunter2\/x\"","code":"context_length_exceeded"}}"#;
+    let answers = [
+        (http("400 Bad Request", "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "text/event-stream", format!("data: {error}\n\n").as_bytes()), CHAT_STREAM),
+    ];
+    for (answer, request) in answers {
+        let (upstream, _told) = Upstream::always(answer).await;
+        let mut setup = Setup::new(&upstream.url, request);
+        setup.secret = Some("hunter2/x");
+        let passed = setup.go().await.unwrap_err().response.unwrap();
+        let text = std::str::from_utf8(&passed.body).unwrap();
+        assert!(text.contains(r#"not for <redacted> or \"<redacted>\""#), "{text}");
+        assert!(!passed.headers.contains_key("content-length"));
+    }
+}
+
+#[tokio::test]
 async fn redirects_are_failures_and_are_never_followed() {
     let answer =
         "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/x\r\ncontent-length: 0\r\n\r\n";
@@ -247,6 +267,17 @@ async fn body_memory_bounds_what_is_held() {
     setup.budget = Budget::new(16);
     let failed = setup.go().await.unwrap_err();
     assert!(failed.overloaded && failed.verdict.class == Class::None, "{:?}", failed.verdict);
+    assert_eq!(setup.budget.used(), 0);
+}
+
+#[tokio::test]
+async fn body_memory_bounds_bodies_that_are_written_anew() {
+    let (upstream, mut told) = Upstream::always(http("204 No Content", "text/plain", b"")).await;
+    let mut setup = Setup::new(&upstream.url, CHAT);
+    setup.upstream_model = Some("another");
+    setup.budget = Budget::new(CHAT.len());
+    let failed = setup.go().await.unwrap_err();
+    assert!(failed.overloaded && told.try_recv().is_err(), "{:?}", failed.verdict);
     assert_eq!(setup.budget.used(), 0);
 }
 
