@@ -89,6 +89,21 @@ pub struct NoneLeft {
     pub reason: Reason,
     /// When waiting would help: until the earliest return. Then the answer is 503, otherwise 502.
     pub retry_after: Option<Duration>,
+    /// How the candidates stand, for the error's text.
+    pub left: Left,
+}
+
+/// How many candidates there are of each kind, when none can be picked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// This request has been there.
+    pub tried: u32,
+    /// Asked to wait.
+    pub throttled: u32,
+    /// Failures in a row.
+    pub failing: u32,
+    /// A dead key, an empty account, an unknown model, an operator's decision.
+    pub disabled: u32,
 }
 
 /// Why there is nothing to pick.
@@ -134,7 +149,7 @@ impl Tried {
 /// # Errors
 /// Why there is nothing to pick, and whether waiting would help.
 pub fn pick(pick: &Pick<'_>, rng: &mut impl Rng) -> Result<Picked, NoneLeft> {
-    let none = |reason| NoneLeft { reason, retry_after: None };
+    let none = |reason| NoneLeft { reason, retry_after: None, left: Left::default() };
     let entry = pick.view.table().entry(pick.group, pick.model).ok_or(none(Reason::ModelNotFound))?;
     let candidates = entry.candidates(pick.endpoint).ok_or(none(Reason::EndpointNotAvailable))?;
     if let Some(name) = pick.pinned

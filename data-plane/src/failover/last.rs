@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode, header};
 use spareline_core::{
     Class,
     classify::Limit,
-    pick::{NoneLeft, Reason},
+    pick::{Left, NoneLeft, Reason},
     policy::RequestPolicy,
 };
 use spareline_upstream::Failed;
@@ -31,7 +31,8 @@ pub(super) fn none_left(none: &NoneLeft, plan: &Plan, limit: Option<Limit>) -> A
             ApiError::new(Code::ChannelNotFound, format!("the named channel does not serve `{model}`"))
         }
         Reason::AllThrottled => {
-            let error = ApiError::new(Code::AllThrottled, format!("every channel of `{model}` asks to wait"));
+            let text = format!("no channel of `{model}` can be used for now{}", standing(none.left));
+            let error = ApiError::new(Code::AllThrottled, text);
             match none.retry_after {
                 Some(wait) => error.retry_after(wait),
                 None => error,
@@ -39,9 +40,25 @@ pub(super) fn none_left(none: &NoneLeft, plan: &Plan, limit: Option<Limit>) -> A
         }
         Reason::AllFailed => match limit {
             Some(limit) => timed_out(limit),
-            None => ApiError::new(Code::AllChannelsFailed, format!("no channel of `{model}` could answer")),
+            None => {
+                let text = format!("no channel of `{model}` could answer{}", standing(none.left));
+                ApiError::new(Code::AllChannelsFailed, text)
+            }
         },
     }
+}
+
+/// In numbers, since names are not for every caller; empty where there is nothing to say.
+fn standing(left: Left) -> String {
+    let words = [
+        (left.tried, "tried"),
+        (left.throttled, "asked to wait"),
+        (left.failing, "failing"),
+        (left.disabled, "disabled"),
+    ];
+    let words: Vec<String> =
+        words.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) }
 }
 
 /// Enough was tried.
@@ -105,6 +122,13 @@ mod tests {
     use spareline_upstream::attempt::Rejected;
 
     use super::*;
+
+    #[test]
+    fn an_error_says_what_is_out_and_names_nobody() {
+        assert_eq!(standing(Left::default()), "");
+        let left = Left { tried: 1, throttled: 0, failing: 2, disabled: 3 };
+        assert_eq!(standing(left), ": 1 tried, 2 failing, 3 disabled");
+    }
 
     #[test]
     fn a_dead_key_is_no_concern_of_the_callers_whatever_its_status() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::scene::{Fit, Scene};
-use super::{NoneLeft, Reason, draw};
+use super::{Left, NoneLeft, Reason, draw};
 use crate::table::{Candidates, Layer, Member};
 
 /// In which order the least bad are tried. A hint is always obeyed, and what is dead is dead.
@@ -41,11 +41,20 @@ pub(super) fn resort<'m>(
 pub(super) fn none_left<'m>(scene: &Scene<'_>, members: impl Iterator<Item = &'m Member>) -> NoneLeft {
     let now = scene.pick.now;
     let mut earliest: Option<Duration> = None;
+    let mut left = Left::default();
     for member in members.filter(|m| m.share > 0) {
         let (fit, until) = scene.standing(member, None);
+        let tried = scene.standing(member, Some(scene.pick.tried)).0 == Fit::Tried;
+        let count = match fit {
+            _ if tried => &mut left.tried,
+            Fit::Throttled | Fit::Hinted => &mut left.throttled,
+            Fit::Dead => &mut left.disabled,
+            Fit::Free | Fit::Trial | Fit::Busy | Fit::Unhealthy | Fit::Tried => &mut left.failing,
+        };
+        *count += 1;
         let waits = match fit {
             Fit::Throttled | Fit::Hinted => true,
-            Fit::Busy | Fit::Unhealthy => scene.standing(member, Some(scene.pick.tried)).0 != Fit::Tried,
+            Fit::Busy | Fit::Unhealthy => !tried,
             Fit::Free | Fit::Trial | Fit::Dead | Fit::Tried => false,
         };
         if waits {
@@ -54,5 +63,5 @@ pub(super) fn none_left<'m>(scene: &Scene<'_>, members: impl Iterator<Item = &'m
         }
     }
     let reason = if earliest.is_some() { Reason::AllThrottled } else { Reason::AllFailed };
-    NoneLeft { reason, retry_after: earliest }
+    NoneLeft { reason, retry_after: earliest, left }
 }

@@ -136,7 +136,8 @@ fn a_channel_without_credentials_sends_none_and_one_without_secrets_is_out() {
     let items: Items = [Item::Channel(Arc::new(keyed(1, &[9])))].into_iter().collect();
     let (view, _) = View::empty(7).replace(&items, "e", Revision(50), clock);
     bench.view = view;
-    assert_eq!(bench.pick().unwrap_err(), NoneLeft { reason: Reason::AllFailed, retry_after: None });
+    let left = Left { disabled: 1, ..Left::default() };
+    assert_eq!(bench.pick().unwrap_err(), NoneLeft { reason: Reason::AllFailed, retry_after: None, left });
 }
 
 #[test]

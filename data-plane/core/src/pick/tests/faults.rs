@@ -96,7 +96,11 @@ fn proven_dead_is_no_last_resort_and_no_wait() {
             ..fixtures::out(fixtures::on_channel(1), cause, 9)
         };
         let mut bench = Bench::new(vec![fixtures::channel(1)], vec![out]);
-        assert_eq!(bench.pick().unwrap_err(), NoneLeft { reason: Reason::AllFailed, retry_after: None });
+        let left = Left { disabled: 1, ..Left::default() };
+        assert_eq!(
+            bench.pick().unwrap_err(),
+            NoneLeft { reason: Reason::AllFailed, retry_after: None, left }
+        );
     }
 }
 
@@ -109,7 +113,9 @@ fn the_unhealthy_come_before_the_throttled_as_last_resort() {
     assert_eq!((first.channel.id.0, first.last_resort), (2, true));
     let second = bench.pick().unwrap();
     assert_eq!((second.channel.id.0, second.last_resort), (1, true), "the unhealthy one's turn is used up");
-    assert_eq!(bench.pick().unwrap_err().reason, Reason::AllThrottled);
+    let none = bench.pick().unwrap_err();
+    assert_eq!(none.reason, Reason::AllThrottled);
+    assert_eq!(none.left, Left { throttled: 1, failing: 1, ..Left::default() });
 }
 
 #[test]
@@ -119,7 +125,8 @@ fn what_failed_in_this_request_is_no_reason_to_wait() {
     let picked = bench.pick().unwrap();
     assert!(picked.last_resort);
     bench.tried.channel(&picked);
-    assert_eq!(bench.pick().unwrap_err(), NoneLeft { reason: Reason::AllFailed, retry_after: None });
+    let left = Left { tried: 1, ..Left::default() };
+    assert_eq!(bench.pick().unwrap_err(), NoneLeft { reason: Reason::AllFailed, retry_after: None, left });
 }
 
 #[test]
