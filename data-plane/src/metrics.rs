@@ -1,10 +1,13 @@
 //! What `/metrics` shows. Labels come from closed sets and from the registry only: a model nobody serves counts as
-//! `other`, callers never become labels, and the series of a channel that is gone are removed.
+//! `other`, callers never become labels, and the series of a channel or a model that is gone are removed.
 
 mod channels;
 mod handles;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -83,13 +86,17 @@ pub struct Metrics {
     /// How often series were removed.
     forgotten: AtomicU64,
     /// Requests finished.
-    pub requests: Family<RequestLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    /// The series there are of those.
+    requested: Mutex<HashSet<RequestLabels>>,
     /// From the request's head to the end of the answer.
     pub request_seconds: Family<TimingLabels, Histogram, fn() -> Histogram>,
     /// From the request's head to the answer's first byte.
     pub first_content_seconds: Family<TimingLabels, Histogram, fn() -> Histogram>,
     /// Attempts finished.
     pub attempts: Family<AttemptLabels, Counter>,
+    /// Attempts on what is out, because nothing else was left.
+    pub last_resorts: Family<ChannelLabel, Counter>,
     /// Tokens as upstreams counted them.
     pub tokens: Family<TokenLabels, Counter>,
     /// Streams that ended well and never said what they used.
@@ -138,9 +145,11 @@ impl Default for Metrics {
             registry: Mutex::default(),
             forgotten: AtomicU64::new(0),
             requests: Family::default(),
+            requested: Mutex::default(),
             request_seconds: Family::new_with_constructor(new),
             first_content_seconds: Family::new_with_constructor(new),
             attempts: Family::default(),
+            last_resorts: Family::default(),
             tokens: Family::default(),
             streams_without_usage: Family::default(),
             in_flight: Gauge::default(),
@@ -172,6 +181,11 @@ impl Default for Metrics {
             metrics.first_content_seconds.clone(),
         );
         r.register("attempts", "Attempts on channels, by outcome", metrics.attempts.clone());
+        r.register(
+            "last_resorts",
+            "Attempts on what is out, because nothing else was left",
+            metrics.last_resorts.clone(),
+        );
         r.register("tokens", "Tokens as upstreams counted them", metrics.tokens.clone());
         r.register(
             "streams_without_usage",
@@ -231,6 +245,31 @@ impl Metrics {
         Ok(text)
     }
 
+    /// The count of finished requests with these labels.
+    fn requests_of(&self, labels: &RequestLabels) -> Counter {
+        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
+        if !requested.contains(labels) {
+            requested.insert(labels.clone());
+        }
+        self.requests.get_or_create_owned(labels)
+    }
+
+    /// Removes the series of the models that no group is `served` any more.
+    pub fn forget_models(&self, served: impl Fn(&str, &str) -> bool) {
+        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = requested.len();
+        requested.retain(|labels| {
+            let kept = *labels.model == *OTHER || served(&labels.group, &labels.model);
+            if !kept {
+                self.requests.remove(labels);
+            }
+            kept
+        });
+        if requested.len() < before {
+            self.forgotten.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Removes the series of a channel that is no more.
     pub fn forget_channel(&self, channel: &Arc<str>) {
         for class in Class::ALL {
@@ -239,6 +278,7 @@ impl Metrics {
         self.attempts.remove(&AttemptLabels { channel: channel.clone(), outcome: "cancelled" });
         self.attempts.remove(&AttemptLabels { channel: channel.clone(), outcome: "internal" });
         self.streams_without_usage.remove(&ChannelLabel { channel: channel.clone() });
+        self.last_resorts.remove(&ChannelLabel { channel: channel.clone() });
         for direction in ["input", "output"] {
             self.tokens.remove(&TokenLabels { channel: channel.clone(), direction });
         }

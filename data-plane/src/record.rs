@@ -12,7 +12,7 @@ use spareline_core::{Endpoint, commit::Usage};
 
 use crate::{
     log::{Logger, digits, millis, quote},
-    metrics::{Finished, Handles, Metrics, OTHER},
+    metrics::{ChannelLabel, Finished, Handles, Metrics, OTHER},
 };
 
 /// One attempt, as logs and headers show it.
@@ -180,6 +180,9 @@ impl Record {
     pub fn attempt(&mut self, attempt: AttemptRecord) {
         let Recorder { metrics, handles, .. } = &*self.recorder;
         handles.attempted(metrics, &attempt.channel, attempt.outcome);
+        if attempt.last_resort {
+            metrics.last_resorts.get_or_create(&ChannelLabel { channel: attempt.channel.clone() }).inc();
+        }
         self.attempts.push(attempt);
     }
 

@@ -69,6 +69,12 @@ impl Collector for Channels {
         for (cause, count) in by_cause {
             ConstGauge::new(count).encode(family.encode_family(&CauseLabel { cause })?)?;
         }
+        let open = shared.health.troubled().iter().filter(|t| t.open_until.is_some()).count();
+        let mut gauge = |name: &str, help: &str, value: usize| {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        gauge("breakers_open", "Channels and models that this process spares after failures in a row", open)?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Series that one worker has looked up, so that a request does not look them up again: by its labels that costs a hash
 //! over all of them and a lock that all threads share.
 //!
-//! Invariant: after [`Metrics::forget_channel`] no handle from before it is used any more, or its counts would go to a
+//! Invariant: after [`Metrics::forget_channel`] or [`Metrics::forget_models`] no handle from before it is used any more, or its counts would go to a
 //! series that nobody sees.
 
 use std::sync::{Mutex, PoisonError, atomic::Ordering};
@@ -106,7 +106,7 @@ impl Handles {
                         && *l.group == *group
                 },
                 || RequestLabels { group: group.into(), model: model.into(), endpoint, status, ending },
-                |labels| metrics.requests.get_or_create_owned(labels),
+                |labels| metrics.requests_of(labels),
             );
             requests.inc();
             let timing = TimingLabels { endpoint, stream };
@@ -181,6 +181,45 @@ mod tests {
         assert!(!shown());
         count();
         assert!(shown(), "the old handle counts where nobody looks");
+    }
+
+    #[test]
+    fn the_series_of_a_model_that_is_gone_go_with_it() {
+        let (metrics, handles) = (Metrics::default(), Handles::default());
+        let count = |group: &str, model: &str| {
+            let it = Finished {
+                group,
+                model,
+                endpoint: "chat_completions",
+                status: 200,
+                ending: "complete",
+                stream: false,
+                total: 0.1,
+                first_content: None,
+                channel: None,
+                usage: Usage::default(),
+            };
+            handles.finished(&metrics, &it);
+        };
+        let shown = || {
+            let text = metrics.encode().unwrap();
+            text.lines()
+                .filter(|l| l.starts_with("spareline_requests_total{"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        for (group, model) in [("a", "m"), ("a", "gone"), ("b", "m"), ("a", super::super::OTHER)] {
+            count(group, model);
+        }
+        metrics.forget_models(|group, model| (group, model) == ("a", "m"));
+        assert_eq!(shown().len(), 2, "{:?}", shown());
+        count("a", "gone");
+        assert!(
+            shown().iter().any(|l| l.contains("gone")),
+            "a request that was under way counts where it is seen"
+        );
+        metrics.forget_models(|_, _| false);
+        assert_eq!(shown().len(), 1, "{:?}", shown());
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(crate) fn rejected(shared: &Shared, rejections: &[Rejection]) {
     }
 }
 
-/// Channels that left, or have another name now, leave the metrics too.
+/// Channels that left, or have another name now, leave the metrics too, and so do models.
 fn forget(shared: &Shared, published: &Published) {
     let removed = published.delta.removed.iter().filter_map(|key| match key {
         ItemKey::Channel(id) => Some(*id),
@@ -77,6 +77,8 @@ fn forget(shared: &Shared, published: &Published) {
             shared.metrics.forget_channel(name);
         }
     }
+    let table = published.view.table();
+    shared.metrics.forget_models(|group, model| table.entry(group, model).is_some());
 }
 
 fn one(subject: &Subject, before: &View, view: &View, now: &Timestamp) {
