@@ -82,8 +82,8 @@ fn names_a_secret(parameter: &str) -> bool {
     ["key", "token", "secret", "passw", "auth", "credential", "sig"].iter().any(|word| name.contains(word))
 }
 
-/// What can only be a mistake in a base URL that works all the same or never can: an endpoint's path at its end, a version twice in
-/// a row. Asked where somebody writes one; what is stored already stays as it is.
+/// What can only be a mistake in a base URL that works all the same or never can: an endpoint's path at its end, a version or a
+/// slash twice in a row. Asked where somebody writes one; what is stored already stays as it is.
 pub fn mistaken(base_url: &str) -> Option<Violation> {
     let url = Url::parse(base_url).ok()?;
     let path = url.path().trim_end_matches('/');
@@ -96,8 +96,13 @@ pub fn mistaken(base_url: &str) -> Option<Violation> {
         format!("ends in {endpoint}, which is one endpoint of the API: leave that off, so that it {ends}")
     } else {
         let segments: Vec<&str> = path.split('/').collect();
-        let twice = segments.windows(2).find(|two| two[0] == two[1] && is_version(two[0]))?;
-        format!("has /{0}/{0} in it: write /{0} once", twice[0])
+        let mut pairs = segments.windows(2);
+        // `/https://host` is how some relays are told where to.
+        let empty = |two: &[&str]| two[1].is_empty() && !two[0].ends_with(':');
+        match pairs.find(|two| empty(two) || (two[0] == two[1] && is_version(two[0])))? {
+            [_, ""] => "has // in its path: write / once".to_owned(),
+            twice => format!("has /{0}/{0} in it: write /{0} once", twice[0]),
+        }
     };
     Some(Violation::new("base_url", problem))
 }

@@ -67,15 +67,23 @@ fn a_pasted_endpoint_and_a_doubled_version_are_mistakes_and_the_way_out_is_said(
         ("https://h/v1/models", "/models, which is", "ends in /v1"),
         ("https://h/v1/v1", "has /v1/v1 in it", "write /v1 once"),
         ("https://h/openai/v1/v1/", "has /v1/v1 in it", "write /v1 once"),
+        ("https://h//v1", "has // in its path", "write / once"),
+        ("https://h/openai//v1/", "has // in its path", "write / once"),
     ];
     for (text, what, instead) in cases {
         let told = mistaken(text).unwrap_or_else(|| panic!("{text} is taken"));
         assert_eq!(told.field, "base_url");
         assert!(told.problem.contains(what) && told.problem.contains(instead), "{text}: {told}");
     }
-    for text in
-        ["https://h/models", "https://h/messages", "https://h/a/a", "https://h/v1/openai/v1", "nonsense"]
-    {
+    for text in [
+        "https://h/models",
+        "https://h/messages",
+        "https://h/a/a",
+        "https://h/v1/openai/v1",
+        "https://h/v1//",
+        "https://relay/https://h/v1",
+        "nonsense",
+    ] {
         assert_eq!(mistaken(text), None, "{text}");
     }
 }
