@@ -5,6 +5,9 @@
 //! * Stream: head and events are held until the first content (or as [`CommitMode`] says); until then every fault is
 //!   a [`Failed`] and nothing has been passed on. Afterwards a [`Body`] passes the bytes on untouched and ends once.
 //!
+//! What is asked for beside the caller's wishes must not cost an answer: an upstream that refuses `stream_options` which we
+//! put in is asked once more without, inside the attempt, and is not asked for usage again.
+//!
 //! Cancel-safe: dropping the future, or the body, closes the upstream request. A stale pooled connection that dies before
 //! the first response byte is replayed once on a fresh one, inside the attempt.
 
@@ -22,9 +25,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use memchr::memmem;
 use spareline_core::classify::{Evidence, Limit, Rules, StreamFault, Transport, Verdict};
 use spareline_core::commit::Usage;
-use spareline_core::{Scope, Secret};
+use spareline_core::{Class, Scope, Secret};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -181,6 +185,7 @@ impl<'a> Run<'a> {
 
     async fn run(self, mut timer: Timer) -> Result<Answer, Box<Failed>> {
         let Attempt { line, secret, request, upstream_model, request_usage, .. } = *self.attempt;
+        let request_usage = request_usage && !line.refuses_usage();
         let Ok(built) = request::build(line, request, secret, upstream_model, request_usage) else {
             return Err(self.failed(self.facts.judge(Evidence::Internal)));
         };
@@ -194,7 +199,15 @@ impl<'a> Run<'a> {
             Ok(Ok(response)) => response,
         };
         drop(held);
-        self.received(response, usage_added, permit, timer).await
+        let (attempt, started) = (self.attempt, self.started);
+        match self.received(response, usage_added, permit, timer).await {
+            Err(failed) if usage_added && is_about_usage(&failed) => {
+                line.refused_usage();
+                let timer = Timer::phase_one(started, &attempt.limits, request.stream);
+                Box::pin(Run::new(attempt, started).run(timer)).await
+            }
+            result => result,
+        }
     }
 
     /// The head is there.
@@ -307,6 +320,15 @@ impl<'a> Run<'a> {
         failed.silent = false;
         failed
     }
+}
+
+/// Whether a request was refused for its `stream_options`.
+fn is_about_usage(failed: &Failed) -> bool {
+    let names = |word: &str| {
+        let body = failed.response.as_ref().map(|said| &said.body[..]);
+        body.is_some_and(|body| memmem::find(body, word.as_bytes()).is_some())
+    };
+    failed.verdict.class == Class::Transparent && (names("stream_options") || names("include_usage"))
 }
 
 /// What a content type says.

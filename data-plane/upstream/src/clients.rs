@@ -9,6 +9,7 @@ mod pool;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub struct Line {
     permits: Arc<Semaphore>,
     /// Where the last call went: mostly the next one goes there too, and URLs are dear to make.
     last: Mutex<Option<Last>>,
+    /// It refused to be asked for usage.
+    refuses_usage: AtomicBool,
 }
 
 /// The URL of a call, in the forms that are needed.
@@ -163,7 +166,14 @@ impl Clients {
         let limit =
             target.network.max_connections.filter(|limit| *limit > 0).unwrap_or(self.config.max_connections);
         let permits = self.permits.of(target.channel, limit);
-        Ok(Line { target, base, pool, permits, last: Mutex::default() })
+        Ok(Line {
+            target,
+            base,
+            pool,
+            permits,
+            last: Mutex::default(),
+            refuses_usage: AtomicBool::new(false),
+        })
     }
 }
 
@@ -217,6 +227,16 @@ impl Line {
         let deployment = deployment.map(str::to_owned);
         *last = Some(Last { path: path.to_owned(), deployment, place: place.clone() });
         Some(place)
+    }
+
+    /// Whether it refused to be asked for usage where the caller had not.
+    pub(crate) fn refuses_usage(&self) -> bool {
+        self.refuses_usage.load(Ordering::Relaxed)
+    }
+
+    /// It does; known until the channel changes.
+    pub(crate) fn refused_usage(&self) {
+        self.refuses_usage.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -16,6 +16,7 @@ use crate::transport::Fault;
 const STALE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response<Incoming>, Fault> {
+    let usage_added = built.usage_added;
     let pool = attempt.line.pool();
     let plain = built.place.url.scheme() == "http";
     let client =
@@ -30,8 +31,8 @@ pub(super) async fn send(attempt: &Attempt<'_>, built: Built) -> Result<Response
         return Err(error.fault());
     }
     tracing::debug!(event = "stale_connection", channel = %attempt.line.target().channel, "replayed on a fresh connection");
-    let Attempt { line, secret, request, upstream_model, request_usage, .. } = *attempt;
-    let Ok(again) = request::build(line, request, secret, upstream_model, request_usage) else {
+    let Attempt { line, secret, request, upstream_model, .. } = *attempt;
+    let Ok(again) = request::build(line, request, secret, upstream_model, usage_added) else {
         return Err(error.fault());
     };
     let client = client(true)?;

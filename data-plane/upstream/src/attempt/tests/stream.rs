@@ -278,6 +278,42 @@ async fn usage_that_only_we_asked_for_is_taken_out_again() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_refuses_to_be_asked_for_usage_costs_the_caller_nothing() {
+    const REFUSED: &str =
+        r#"{"error":{"message":"Unknown parameter: 'stream_options'.","code":"unknown_parameter"}}"#;
+    let (tell, mut told) = tokio::sync::mpsc::channel(8);
+    let upstream = Upstream::start(move |mut peer| {
+        let tell = tell.clone();
+        async move {
+            while let Some(got) = peer.request().await {
+                let asked = String::from_utf8(got.body).unwrap().contains("stream_options");
+                tell.send(asked).await.unwrap();
+                if asked {
+                    peer.answer("400 Bad Request", "content-type: application/json\r\n", REFUSED).await;
+                } else {
+                    let text = [ROLE, &delta("a"), STOP, DONE].concat();
+                    peer.answer("200 OK", "content-type: text/event-stream\r\n", text).await;
+                }
+            }
+        }
+    })
+    .await;
+    let mut setup = Setup::new(&upstream.url, CHAT_STREAM);
+    setup.request_usage = true;
+    for wanted in [&[true, false][..], &[false]] {
+        assert_eq!(finish(setup.go().await.unwrap()).await.1.ending, Ending::Complete);
+        for asked in wanted {
+            assert_eq!(told.recv().await, Some(*asked));
+        }
+    }
+    // What the caller asked for itself is refused to it.
+    let asked = r#"{"model":"gpt","stream":true,"stream_options":{"include_usage":true}}"#;
+    setup.request = outgoing(Endpoint::ChatCompletions, "/v1/chat/completions", asked);
+    assert_eq!(setup.go().await.unwrap_err().response.unwrap().body, REFUSED);
+    assert_eq!((told.recv().await, told.try_recv().ok()), (Some(true), None));
+}
+
+#[tokio::test]
 async fn an_event_stream_under_another_name_is_still_one() {
     let upstream = Upstream::start(|mut peer| async move {
         peer.request().await;
