@@ -198,6 +198,7 @@ pub(super) static RULES: &[Rule] = &[
             "Your workspace has been",
             "Your API access has been",
             "Your account is disabled",
+            "Your account is on hold",
             "Your account is suspended",
             "Your access was terminated",
             "The OpenAI account associated with this API key",

@@ -26,6 +26,7 @@ pub(super) static RULES: &[Rule] = &[
             "Request too large for",
             "Extra usage is required",
             "Usage credits are required",
+            "Usage credits required for",
             "Request too large.",
         ]),
         Class::Transparent,
@@ -63,7 +64,7 @@ pub(super) static RULES: &[Rule] = &[
     // What is being spent now takes up the credits: they come back as it ends.
     rule(
         "special.in_flight",
-        Find::Codes(&["*_in_flight_budget", "in_flight_budget_exhausted"]),
+        Find::Codes(&["openrouter_in_flight_budget", "in_flight_budget_exhausted"]),
         Class::Throttle,
     ),
     // A trial key's month is a quota, its minute a rate.
