@@ -46,8 +46,8 @@ pub(super) fn none_left<'m>(scene: &Scene<'_>, members: impl Iterator<Item = &'m
         let (fit, until) = scene.standing(member, None);
         let tried = scene.standing(member, Some(scene.pick.tried)).0 == Fit::Tried;
         let count = match fit {
-            _ if tried => &mut left.tried,
             Fit::Throttled | Fit::Hinted => &mut left.throttled,
+            _ if tried => &mut left.tried,
             Fit::Dead => &mut left.disabled,
             Fit::Free | Fit::Trial | Fit::Busy | Fit::Unhealthy | Fit::Tried => &mut left.failing,
         };
