@@ -86,6 +86,12 @@ fn part4_what_has_to_be_confirmed() {
         (401, "{}", Some(Cause::Credential), true),
         (401, "", Some(Cause::Credential), true),
         (402, r#"{"error":{"message":"pay"}}"#, Some(Cause::Quota), true),
+        (
+            402,
+            r#"{"error":{"message":"This request requires more credits, or fewer max_tokens. You requested up to 64000 tokens, but can only afford 2666."}}"#,
+            Some(Cause::Quota),
+            true,
+        ),
         (403, r#"{"error":{"message":"no"}}"#, Some(Cause::Credential), true),
         (404, r#"{"error":{"code":"model_not_found"}}"#, Some(Cause::ModelUnavailable), true),
         (400, r#"{"error":{"code":"account_credits_depleted"}}"#, Some(Cause::Quota), true),

@@ -31,6 +31,9 @@ pub(super) static RULES: &[Rule] = &[
         ]),
         Class::Transparent,
     ),
+    // A caller's wish was too dear for what is left: others may still be served, and only a probe of our own can tell.
+    dead("special.afford", Cause::Quota, Find::Start(&["This request requires more credits, or fewer"]))
+        .confirmed(),
     rule("special.quota_limit_zero", Find::If(limit_zero), Class::ModelUnavailable),
     dead(
         "special.prepaid_used_up",
