@@ -30,9 +30,7 @@ impl Error {
         if self.is_connect() {
             return connect_fault(self);
         }
-        if self.is_timeout() {
-            return Fault::Wire(Transport::Timeout(Limit::Response));
-        }
+        // That a connection went silent, as the system or a ping finds out, is none of our limits.
         broken(self)
     }
 
@@ -144,4 +142,19 @@ fn sources<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e 
         next = error.source();
         Some(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_connection_is_a_broken_one_and_no_limit_of_ours() {
+        let silent = || io::Error::from(io::ErrorKind::TimedOut);
+        let gone = Error::Direct(direct::Error::Gone(silent()));
+        assert_eq!(gone.fault(), Fault::Wire(Transport::Reset { sent: true }));
+        assert!(!gone.is_stale(), "nobody knows what became of the request");
+        let connect = Error::Direct(direct::Error::Connect(silent().into()));
+        assert_eq!(connect.fault(), Fault::Wire(Transport::Timeout(Limit::Connect)));
+    }
 }
