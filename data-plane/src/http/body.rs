@@ -46,10 +46,19 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let encodings = encodings(headers)?;
+    let wait = !headers.contains_key(header::EXPECT);
+    let encodings = match encodings(headers) {
+        Ok(encodings) => encodings,
+        Err(error) => {
+            if wait {
+                Box::pin(discard(body, limits)).await;
+            }
+            return Err(error);
+        }
+    };
     let declared = body.size_hint().exact().or_else(|| Some(body.size_hint().lower()));
     if declared.is_some_and(|n| n > limits.size as u64) {
-        if !headers.contains_key(header::EXPECT) {
+        if wait {
             Box::pin(discard(body, limits)).await;
         }
         return Err(too_large(limits.size));
@@ -90,6 +99,8 @@ where
             return Err(too_large(limits.size));
         }
         if !reservation.grow(data.len()) {
+            drop((gather, reservation));
+            Box::pin(discard(body, limits)).await;
             return Err(overloaded().closing());
         }
         gather.push(data, usize::try_from(body.size_hint().lower()).unwrap_or(0));

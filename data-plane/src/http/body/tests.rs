@@ -80,6 +80,33 @@ async fn part9_too_large_and_no_room_are_told_apart() {
     assert_eq!(read(&big[..500_000], None, &budget).await.unwrap().len(), 500_000);
 }
 
+#[tokio::test]
+async fn what_is_refused_is_read_to_its_end_so_that_the_caller_reads_why() {
+    for (limit, encoding, code) in
+        [(1 << 10, None, Code::Overloaded), (1 << 20, Some("rot13"), Code::UnsupportedMedia)]
+    {
+        let budget = Budget::new(limit);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let mut tell = Some(tell);
+        let pieces = std::iter::from_fn({
+            let mut left = 100;
+            move || {
+                left -= 1;
+                if left == 0 {
+                    let _ = tell.take()?.send(());
+                    return None;
+                }
+                Some(Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(&[b' '; 1024]))))
+            }
+        });
+        let mut headers = HeaderMap::new();
+        headers.extend(encoding.map(|e| (header::CONTENT_ENCODING, HeaderValue::from_static(e))));
+        let body = StreamBody::new(futures_util::stream::iter(pieces));
+        let error = receive(body, &headers, LIMITS, &budget).await.unwrap_err();
+        assert_eq!((error.code, told.await), (code, Ok(())));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stops_coming_is_given_up() {
     let budget = Budget::new(1 << 20);
