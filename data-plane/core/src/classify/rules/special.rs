@@ -89,8 +89,17 @@ fn inner(facts: &Facts) -> Option<Facts> {
 fn quoted_request(facts: &Facts, status: u16) -> bool {
     const REQUEST: &[&str] =
         &["contextlengthexceeded", "contentfilter", "unsupportedparameter", "unsupportedvalue"];
-    quotes(facts, status)
-        && inner(facts).is_some_and(|inner| inner.codes.iter().any(|code| REQUEST.contains(&&*code.plain)))
+    const MAYBE: &[&str] = &["invalidrequesterror", "invalidargument", "badrequesterror"];
+    let Some(inner) = quotes(facts, status).then(|| inner(facts)).flatten() else { return false };
+    let names = |words: &[&str]| inner.codes.iter().any(|code| words.contains(&&*code.plain));
+    // Balances and models come under these words too: only where nothing else is read.
+    let passed_on = || {
+        let hits = super::hits(&inner, None, status);
+        hits.first()
+            .and_then(|hit| super::all().get(hit.rule))
+            .is_some_and(|rule| rule.class == Class::Transparent)
+    };
+    names(REQUEST) || (names(MAYBE) && passed_on())
 }
 
 fn quoted_throttle(facts: &Facts, status: u16) -> bool {
