@@ -102,7 +102,7 @@ pub(crate) fn of_store(error: StoreError) -> Status {
         StoreError::Precondition(_) => refused(Code::FailedPrecondition, "precondition", error.to_string()),
         StoreError::Invalid(violations) => invalid(&violations),
         StoreError::RequestReused => invalid_field("request_id", "was used before for another request"),
-        StoreError::Corrupt(_) | StoreError::Migrate(_) | StoreError::Database(_) => {
+        StoreError::Corrupt(_) | StoreError::Pooled | StoreError::Migrate(_) | StoreError::Database(_) => {
             tracing::error!(event = "database_error", %error, "a call failed in the database");
             refused(Code::Internal, "internal", "a fault of the control plane: its log says more")
         }

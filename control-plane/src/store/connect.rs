@@ -117,6 +117,29 @@ async fn at_rest(conn: &mut PgConnection) -> std::result::Result<bool, sqlx::Err
     }
 }
 
+/// Refuses a pooler that deals out sessions by the transaction: LISTEN, locks, prepared statements and time limits would belong
+/// to whoever comes next.
+async fn sessions_are_ours(options: &StoreOptions, conn: &mut PgConnection) -> Result<()> {
+    let second = PgConnection::connect_with(&options.connect);
+    let mut second = tokio::time::timeout(options.acquire_timeout, second)
+        .await
+        .map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))??;
+    let mut met = Vec::new();
+    for first in [true, false, false, true, true, false] {
+        // Simple, since nothing may be left behind in a session that is not ours.
+        let query = sqlx::raw_sql("SELECT pg_backend_pid()");
+        let row = query.fetch_one(if first { &mut *conn } else { &mut second }).await?;
+        met.push((first, row.try_get(0)?));
+    }
+    second.close().await?;
+    if kept_apart(&met) { Ok(()) } else { Err(StoreError::Pooled) }
+}
+
+/// Whether two connections, which asked in turns, each met one session of its own all the time.
+fn kept_apart(met: &[(bool, i32)]) -> bool {
+    met.iter().all(|one| met.iter().all(|other| (one.0 == other.0) == (one.1 == other.1)))
+}
+
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
@@ -139,7 +162,7 @@ impl Store {
     /// Brings the schema up to date: safe for any number of control planes at once, and a no-op on a newer schema.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the database cannot be reached, [`StoreError::Migrate`].
+    /// [`StoreError::Unavailable`] when the database cannot be reached, [`StoreError::Pooled`], [`StoreError::Migrate`].
     pub async fn migrate(options: &StoreOptions) -> Result<()> {
         // A connection of its own, closed whatever happens: a failed migration keeps its lock on the connection. No
         // statement timeout: waiting for another migrator counts as a statement.
@@ -147,6 +170,7 @@ impl Store {
             tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&options.connect))
                 .await
                 .map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))??;
+        sessions_are_ours(options, &mut conn).await?;
         let mut migrator = sqlx::migrate!("../migrations");
         migrator.set_ignore_missing(true);
         let done = migrator.run(&mut conn).await;
@@ -203,5 +227,21 @@ impl Store {
     pub async fn close(&self) {
         self.registry.close().await;
         self.reports.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_apart;
+
+    #[test]
+    fn a_pooler_by_transaction_is_told_from_sessions() {
+        let turns = [true, false, false, true, true, false];
+        let apart = |pids: [i32; 6]| kept_apart(&turns.into_iter().zip(pids).collect::<Vec<_>>());
+        assert!(apart([7, 8, 8, 7, 7, 8]));
+        // The session used last, all of them in turn, any.
+        for pids in [[7; 6], [7, 8, 7, 8, 7, 8], [7, 8, 9, 7, 8, 9], [7, 8, 8, 7, 9, 8]] {
+            assert!(!apart(pids), "{pids:?}");
+        }
     }
 }

@@ -29,6 +29,12 @@ pub enum StoreError {
     /// A row that cannot be read. (INTERNAL)
     #[error("unreadable row: {0}")]
     Corrupt(String),
+    /// There is a pooler in between that keeps no sessions. (INTERNAL)
+    #[error(
+        "database_url leads to a pooler that deals out connections by the transaction: give the database's own address, or a \
+         pooler that pools by the session"
+    )]
+    Pooled,
     /// A migration failed. (INTERNAL)
     #[error("migration failed: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
