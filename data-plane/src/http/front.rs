@@ -261,8 +261,11 @@ impl Ends {
             failover::Outcome::Answer(committed) => {
                 self.connection.set_write_timeout(committed.write_timeout);
                 // Over HTTP/2 a caller may take nothing of one answer while others flow on the same socket.
-                let taker =
-                    if http2 { Connection::new(committed.write_timeout) } else { self.connection.clone() };
+                let taker = if http2 {
+                    Connection::stream_of(&self.connection, committed.write_timeout)
+                } else {
+                    self.connection.clone()
+                };
                 let answer = committed.answer;
                 let mut response = Response::new(FrontBody::Full(None));
                 *response.status_mut() = answer.status;

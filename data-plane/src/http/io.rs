@@ -37,6 +37,8 @@ pub struct Connection {
     flushed: AtomicBool,
     /// The socket's writing half. `None`: none was given, or it is closed.
     socket: Mutex<Option<Socket>>,
+    /// The connection that this is one stream of.
+    beneath: Option<Arc<Connection>>,
 }
 
 #[derive(Debug)]
@@ -48,12 +50,22 @@ struct Socket {
 
 impl Connection {
     pub(crate) fn new(write_timeout: Duration) -> Arc<Self> {
+        Self::make(write_timeout, None)
+    }
+
+    /// One HTTP/2 stream of a connection: it may stall alone, and does when the connection does.
+    pub(crate) fn stream_of(connection: &Arc<Self>, write_timeout: Duration) -> Arc<Self> {
+        Self::make(write_timeout, Some(connection.clone()))
+    }
+
+    fn make(write_timeout: Duration, beneath: Option<Arc<Self>>) -> Arc<Self> {
         let this = Self {
             write_timeout_ms: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             chunks: AtomicBool::new(false),
             flushed: AtomicBool::new(false),
             socket: Mutex::default(),
+            beneath,
         };
         this.set_write_timeout(write_timeout);
         Arc::new(this)
@@ -77,7 +89,7 @@ impl Connection {
 
     /// Whether the connection ended because the caller took nothing.
     pub(crate) fn stalled(&self) -> bool {
-        self.stalled.load(Ordering::Relaxed)
+        self.stalled.load(Ordering::Relaxed) || self.beneath.as_ref().is_some_and(|beneath| beneath.stalled())
     }
 
     /// A request has come; `chunks`: its answer may come in chunks.

@@ -133,4 +133,14 @@ mod tests {
         assert_eq!((Arc::strong_count(&alive), connection.stalled()), (1, true), "the upstream is closed");
         assert!(body.frame().await.unwrap().is_err());
     }
+
+    #[test]
+    fn a_stream_stalls_with_its_connection_and_not_with_its_siblings() {
+        let connection = Connection::new(Duration::from_secs(60));
+        let [one, other] = [(); 2].map(|()| Connection::stream_of(&connection, Duration::from_secs(60)));
+        one.stall();
+        assert_eq!((one.stalled(), other.stalled(), connection.stalled()), (true, false, false));
+        connection.stall();
+        assert!(other.stalled());
+    }
 }
