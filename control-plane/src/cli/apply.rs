@@ -3,6 +3,7 @@
 //! The file is checked whole first, by us and by the control plane (`validate_only`): a file with a mistake changes nothing.
 //! Then the differences are shown, then made, one channel at a time, each in one piece. Stopped half-way, run it again.
 
+mod shares;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -98,6 +99,9 @@ pub async fn apply(what: Apply<'_>, out: &mut (dyn Write + Send)) -> Result<(), 
     show(&plan, &registry, prune, out)?;
     if what.prune == Prune::Some {
         spare_the_last(&file, &plan)?;
+    }
+    if what.dry_run {
+        shares::show(&plan, &registry, prune, out)?;
     }
     let run = Run { client, held, made: BTreeMap::new() };
     if let Some(rollout) = rollout {
