@@ -1,34 +1,31 @@
 #!/usr/bin/env python3
 """CPU per request, time to first content and memory of spareline-proxy beside nginx proxy_pass, in the same minutes.
 
-Needs cargo, python3 and nginx, nothing else. Everything runs on loopback, on free ports, in a temporary folder, and ends
-with the script. About four minutes; --rounds and --seconds bound it. See README.md in this folder.
+Needs nginx, and what deploy/release needs to build what is measured. Everything runs on loopback, on free ports, in a temporary folder, and ends
+with the script. About four minutes after the build; --rounds and --seconds bound it. See README.md in this folder.
 """
 import argparse
-import http.client
 import json
 import os
 import pathlib
 import resource
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-SMALL = {"model": "mock-model", "messages": [
-    {"role": "system", "content": "You are a helpful assistant."},
-    {"role": "user", "content": "Say something about foxes and dogs, in at most a hundred words, please."}]}
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from stand import BIG, KEYS, ROOT, SMALL, STARTED, call, free_port, listening, say, start, stop_all, until_good  # noqa: E402
+
 # name, connections, changes to the body, nginx's server
 SCENARIOS = [
     ("plain", 64, {}, 0),
     ("stream", 50, {"stream": True}, 0),
-    ("big", 16, {"messages": [{"role": "user", "content": "lorem ipsum " * 17_066}]}, 0),
+    ("big", 16, BIG, 0),
     ("failover", 32, {"model": "half-broken"}, 1),
 ]
 NGINX = """
@@ -84,74 +81,6 @@ channels:
   - {name: good, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [half-broken], credentials: [a]}
   - {name: bad, provider: openai_compatible, base_url: "http://%(up)s/v1", models: [half-broken], credentials: [bad]}
 """
-KEYS = {"BENCH_KEY_A": "sk-a", "BENCH_KEY_B": "sk-b", "BENCH_KEY_BAD": "bad-b"}
-STARTED = []
-
-
-def say(*words):
-    print(*words, file=sys.stderr, flush=True)
-
-
-# --------------------------------------------------------------- processes
-
-def start(argv, log):
-    with open(log, "w") as out:
-        process = subprocess.Popen([str(a) for a in argv], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   env=dict(os.environ, **KEYS), start_new_session=True)
-    STARTED.append(process)
-    return process
-
-
-def stop_all():
-    for process in reversed(STARTED):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def listening(log, seconds=60):
-    """The fields of the event `listening` in a log of JSON lines."""
-    end = time.time() + seconds
-    while time.time() < end:
-        for line in open(log, errors="replace"):
-            if '"listening"' in line:
-                return json.loads(line)
-        time.sleep(0.05)
-    sys.exit(f"nothing listens after {seconds} s: {log}")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def call(address, method, path, body=None):
-    host, port = address.split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
-    try:
-        connection.request(method, path, body, {"content-type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
-def until_good(address, body, seconds=60):
-    end = time.time() + seconds
-    while time.time() < end:
-        try:
-            if call(address, "POST", "/v1/chat/completions", json.dumps(body))[0] == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    sys.exit(f"no good answer from {address} within {seconds} s")
-
 
 def until_applied(argv, seconds=60):
     """The control plane listens before its database is there."""
@@ -280,13 +209,17 @@ def main():
                    help="measure memory with 1000 open streams and 10000 idle connections")
     p.add_argument("--workers", type=int, default=0, help="the proxy's worker threads (default: one per core)")
     p.add_argument("--bin", type=pathlib.Path, help="a folder with the binaries; given: nothing is built")
+    p.add_argument("--plain-build", action="store_true", help="measure what `cargo build --release` builds, in place of deploy/release")
     opts = p.parse_args()
     rounds, seconds = min(max(opts.rounds, 1), 20), min(max(opts.seconds, 0.5), 30)
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx") or sys.exit("nginx is missing (package nginx-light)")
-    if not opts.bin:
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    if opts.plain_build:
         names = ["spareline-proxy", "spareline-control", "bench_upstream", "bench_load"]
         subprocess.run(["cargo", "build", "--release"] + [f"--bin={n}" for n in names], cwd=ROOT, check=True)
-    bins = opts.bin or pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    elif not opts.bin:
+        subprocess.run([ROOT / "deploy/release"], check=True)
+    bins = opts.bin or target / ("release" if opts.plain_build else "dist")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="spareline-bench-"))
     folder.chmod(0o755)  # the private Postgres runs as another user where this runs as root
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

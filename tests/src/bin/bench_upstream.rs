@@ -2,6 +2,7 @@
 //!
 //! * A chat completion of 1 KiB, or a stream of 20 content events 5 ms apart where the body asks for one.
 //! * A key that begins with `bad` gets a 401; `GET /stats` counts those and the good ones; `POST /reset` forgets them.
+//! * With `--tls` it makes a certificate for 127.0.0.1, and says it beside its address.
 
 use std::{
     convert::Infallible,
@@ -24,10 +25,13 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use rustls::{ServerConfig, pki_types::PrivatePkcs8KeyDer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpListener,
     time::{Instant, Sleep, sleep_until},
 };
+use tokio_rustls::TlsAcceptor;
 
 /// Content events of a stream.
 const EVENTS: usize = 20;
@@ -41,6 +45,9 @@ struct Arguments {
     /// Between the events of a stream.
     #[arg(long, default_value_t = 5.0)]
     interval_ms: f64,
+    /// https in place of http.
+    #[arg(long)]
+    tls: bool,
 }
 
 struct Ready {
@@ -57,19 +64,44 @@ struct Ready {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let listener = TcpListener::bind(arguments.listen).await?;
-    let line = serde_json::json!({"event": "listening", "http_addr": listener.local_addr()?.to_string()});
+    let (tls, ca_pem) = arguments.tls.then(certified).transpose()?.unzip();
+    let address = listener.local_addr()?.to_string();
+    let line = serde_json::json!({"event": "listening", "http_addr": address, "ca_pem": ca_pem});
     writeln!(std::io::stderr(), "{line}")?;
     let ready = Arc::new(Ready::new(Duration::from_secs_f64(arguments.interval_ms / 1000.0)));
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
         let _ = socket.set_nodelay(true);
-        let ready = ready.clone();
+        let (ready, tls) = (ready.clone(), tls.clone());
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(ready.clone(), request));
-            // A caller that hangs up is no problem of ours.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+            match tls {
+                None => serve(ready, socket).await,
+                Some(tls) => {
+                    if let Ok(socket) = tls.accept(socket).await {
+                        serve(ready, socket).await;
+                    }
+                }
+            }
         });
     }
+}
+
+async fn serve(ready: Arc<Ready>, socket: impl AsyncRead + AsyncWrite + Unpin) {
+    let service = service_fn(move |request| answer(ready.clone(), request));
+    // A caller that hangs up is no problem of ours.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+}
+
+/// A certificate that nobody else vouches for, and its text.
+fn certified() -> Result<(TlsAcceptor, String)> {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())?;
+    Ok((TlsAcceptor::from(Arc::new(config)), made.cert.pem()))
 }
 
 async fn answer(ready: Arc<Ready>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
