@@ -151,6 +151,12 @@ fn line(from: &[u8]) -> Option<usize> {
 
 /// The size that a line names, and how many digits that took.
 fn size(line: &[u8]) -> Option<(u64, usize)> {
+    if let 1..=4 = line.len() {
+        let size = line.iter().try_fold(0, |size, byte| Some(size << 4 | char::from(*byte).to_digit(16)?));
+        if let Some(size) = size {
+            return Some((u64::from(size), line.len()));
+        }
+    }
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (size, rest) = line.split_at(digits);
     let plain = !rest.contains(&b'\n') && !rest.contains(&b'\r');

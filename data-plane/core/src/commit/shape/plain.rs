@@ -81,7 +81,7 @@ fn delta<'a>(text: &mut Text<'a>) -> Option<DeltaObject<'a>> {
             b"role" => text.any_scalar()?,
             b"content" => {
                 once.first(0)?;
-                delta.content = Filled(!text.null() && !text.string()?.is_empty());
+                delta.content = Filled(!text.null() && !text.ascii()?.is_empty());
             }
             b"refusal" | b"reasoning_content" | b"tool_calls" | b"function_call" => {
                 once.first(key.len())?;
@@ -165,9 +165,9 @@ impl<'a> Text<'a> {
             return Some(());
         }
         loop {
-            let key = self.string()?;
+            let key = self.ascii()?;
             self.open(b':')?;
-            value(self, key.as_bytes())?;
+            value(self, key)?;
             if !self.mark(b',') {
                 return self.open(b'}');
             }
@@ -176,15 +176,22 @@ impl<'a> Text<'a> {
 
     /// A string of nothing but plain ASCII.
     fn string(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.ascii()?).ok()
+    }
+
+    /// Its bytes.
+    fn ascii(&mut self) -> Option<&'a [u8]> {
         self.open(b'"')?;
         let rest = &self.data[self.at..];
-        let end =
-            rest.iter().position(|byte| !matches!(byte, 0x20..=0x7e) || matches!(byte, b'"' | b'\\'))?;
-        if rest[end] != b'"' {
+        let end = memchr::memchr2(b'"', b'\\', rest)?;
+        let text = &rest[..end];
+        // Without an early end, so that many are looked at together.
+        let plain = text.iter().fold(true, |plain, byte| plain & matches!(byte, 0x20..=0x7e));
+        if rest[end] != b'"' || !plain {
             return None;
         }
         self.at += end + 1;
-        std::str::from_utf8(&rest[..end]).ok()
+        Some(text)
     }
 
     fn null(&mut self) -> bool {
@@ -211,7 +218,7 @@ impl<'a> Text<'a> {
     fn any_scalar(&mut self) -> Option<()> {
         self.blank();
         match self.data.get(self.at)? {
-            b'"' => self.string().map(drop),
+            b'"' => self.ascii().map(drop),
             b'n' => self.null().then_some(()),
             _ => self.number().map(drop),
         }
