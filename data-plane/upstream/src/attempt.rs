@@ -192,13 +192,18 @@ impl<'a> Run<'a> {
         let Ok(held) = self.rewritten(&built) else { return Err(self.overloaded()) };
         let permit = self.permit(&mut timer).await?;
         let usage_added = built.usage_added;
+        let generation = line.pool().generation();
         let response = match timer.run(pin!(send::send(self.attempt, built))).await {
-            Err(limit) => return Err(self.wire(Transport::Timeout(limit))),
+            Err(limit) => {
+                line.unheard(generation);
+                return Err(self.wire(Transport::Timeout(limit)));
+            }
             Ok(Err(Fault::Wire(transport))) => return Err(self.wire(transport)),
             Ok(Err(Fault::EgressProxy)) => return Err(self.egress_proxy()),
             Ok(Ok(response)) => response,
         };
         drop(held);
+        line.heard();
         let (attempt, started) = (self.attempt, self.started);
         match self.received(response, usage_added, permit, timer).await {
             Err(failed) if usage_added && is_about_usage(&failed) => {

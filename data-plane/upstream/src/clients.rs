@@ -9,7 +9,7 @@ mod pool;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ use url::Url;
 use self::pool::Pool;
 use crate::base_url::Base;
 use crate::target::{Network, Target};
+
+/// Attempts given up in a row after which connections are made anew.
+const SILENT: u32 = 3;
 
 /// Bounds for all pools.
 #[derive(Clone, Debug)]
@@ -54,6 +57,8 @@ pub struct Line {
     last: Mutex<Option<Last>>,
     /// It refused to be asked for usage.
     refuses_usage: AtomicBool,
+    /// Attempts in a row that were given up before a head came.
+    silent: AtomicU32,
 }
 
 /// The URL of a call, in the forms that are needed.
@@ -173,6 +178,7 @@ impl Clients {
             permits,
             last: Mutex::default(),
             refuses_usage: AtomicBool::new(false),
+            silent: AtomicU32::new(0),
         })
     }
 }
@@ -241,6 +247,23 @@ impl Line {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// A head has come.
+    pub(crate) fn heard(&self) {
+        // Hardly ever to be changed, and shared by the streams of a worker.
+        if self.silent.load(Ordering::Relaxed) != 0 {
+            self.silent.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// An attempt that began with the pool's clients of this generation was given up before a head came. After a few in a row
+    /// their connections are no longer trusted: over HTTP/2 giving up ends a stream, and the next one would go the same way.
+    pub(crate) fn unheard(&self, generation: u32) {
+        if generation == self.pool.generation() && self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT {
+            self.silent.store(0, Ordering::Relaxed);
+            self.pool.retire(generation);
+        }
     }
 
     /// A place among the channel's connections, where there is one.

@@ -1,6 +1,7 @@
 //! The HTTP clients of one way through the network: one per connect timeout (a property of the connector), and beside
 //! each one that never pools, for replays.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub(crate) struct Pool {
     max_idle: usize,
     /// A handful at most: as many as there are different limits.
     clients: Mutex<Vec<(Key, HttpClient)>>,
+    /// How often they were replaced.
+    generation: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,7 @@ impl Pool {
             idle: config.pool_idle,
             max_idle: config.pool_max_idle_per_host,
             clients: Mutex::default(),
+            generation: AtomicU32::new(0),
         };
         pool.client(Duration::from_secs(5), false, false)?;
         Ok(pool)
@@ -67,6 +71,21 @@ impl Pool {
         };
         clients.push((key, client.clone()));
         Ok(client)
+    }
+
+    /// Which clients are in use.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the clients of that generation, and so their connections. What is under way on these goes on. Over HTTP/1 a
+    /// request that is given up takes its connection with it anyway.
+    pub(crate) fn retire(&self, generation: u32) {
+        let next = generation.wrapping_add(1);
+        let swap = self.generation.compare_exchange(generation, next, Ordering::Relaxed, Ordering::Relaxed);
+        if self.network.http2 && swap.is_ok() {
+            self.clients.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
     }
 
     fn build(&self, key: Key) -> Result<Client, LineError> {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use spareline_core::classify::Limit;
 use spareline_core::{ChannelId, Class, Endpoint, Scope};
 
+use crate::body::Ending;
 use crate::clients::{Clients, ClientsConfig, LineError};
-use crate::testing::{CHAT, CHAT_STREAM, DONE, Setup, Upstream, delta, finish};
+use crate::testing::{CHAT, CHAT_STREAM, DONE, STOP, Setup, Upstream, delta, finish, outgoing};
 
 const GOOD: &str = r#"{"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
 
@@ -283,6 +284,74 @@ async fn http2_is_spoken_where_a_channel_says_so() {
     setup.target.network.http2 = true;
     setup.target.revision = 2;
     assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
+}
+
+/// The first connection answers one request, streams to another and is silent to all others.
+#[tokio::test]
+async fn an_http2_connection_that_went_silent_is_given_up_and_its_streams_are_not() {
+    use http_body_util::StreamBody;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let release = Arc::new(tokio::sync::Notify::new());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let (held, count) = (release.clone(), connections.clone());
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            let (held, served) = (held.clone(), AtomicUsize::new(0));
+            let serve = service_fn(move |_| {
+                let (nth, held) = (served.fetch_add(1, Ordering::SeqCst), held.clone());
+                async move {
+                    if first && nth > 1 {
+                        std::future::pending::<()>().await;
+                    }
+                    let (kind, texts) = if nth == 1 && first {
+                        ("text/event-stream", vec![delta("a"), format!("{STOP}{DONE}")])
+                    } else {
+                        ("application/json", vec![GOOD.to_owned()])
+                    };
+                    let pieces = futures_util::stream::unfold((0, texts), move |(n, texts)| {
+                        let held = held.clone();
+                        async move {
+                            if n == 1 && n < texts.len() {
+                                held.notified().await;
+                            }
+                            let frame = http_body::Frame::data(bytes::Bytes::from(texts.get(n)?.clone()));
+                            Some((Ok::<_, std::convert::Infallible>(frame), (n + 1, texts)))
+                        }
+                    });
+                    let response = hyper::Response::builder().header("content-type", kind);
+                    response.body(StreamBody::new(Box::pin(pieces)))
+                }
+            });
+            let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            tokio::spawn(
+                async move { builder.serve_connection(TokioIo::new(socket), serve).await.map_err(drop) },
+            );
+        }
+    });
+    let mut setup = Setup::new(&url, CHAT);
+    setup.target.network.http2 = true;
+    assert!(setup.go().await.is_ok());
+    let plain = std::mem::replace(
+        &mut setup.request,
+        outgoing(Endpoint::ChatCompletions, "/v1/chat/completions", CHAT_STREAM),
+    );
+    let streaming = setup.go().await.unwrap();
+    setup.request = plain;
+    setup.limits.response = Duration::from_millis(200);
+    for _ in 0..3 {
+        assert_eq!(setup.go().await.unwrap_err().limit, Some(Limit::Response));
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+    setup.limits.response = Duration::from_secs(20);
+    assert_eq!(finish(setup.go().await.unwrap()).await.0, GOOD);
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+    release.notify_one();
+    let (body, end) = finish(streaming).await;
+    assert_eq!((body, end.ending), ([&delta("a"), STOP, DONE].concat(), Ending::Complete));
 }
 
 /// A TLS server on a thread of its own, one answer per connection: its URL, and its certificate, which nobody else has signed.
