@@ -10,6 +10,7 @@ mod endpoints;
 mod index;
 mod models;
 mod numbers;
+mod openings;
 mod phrase;
 mod phrases;
 mod rates;

@@ -82,6 +82,7 @@ pub(crate) fn without_message(case: &Case) -> Option<Case> {
         || !code_decides
         || rule.ends_with("_denied")
         || rule == "status.denied_for_now"
+        || rule.starts_with("status.names_")
         || case.retry_after_s.is_some()
     {
         return None;

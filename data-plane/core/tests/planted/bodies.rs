@@ -24,8 +24,19 @@ pub(crate) const ENVELOPES: &[&str] = &[
 /// Everything worth planting.
 pub(crate) fn dictionary() -> Vec<String> {
     let phrases = Rules::builtin_texts().map(|text| text.replace(['*', '…'], "gpt-4o").replace('$', ""));
-    let more =
-        ["permission denied", "account suspended", "账户余额不足", "令牌已过期", "try again in 9m38s", "429"];
+    let more = [
+        "permission denied",
+        "account suspended",
+        "Your wallet balance is too low",
+        "Your API key was revoked",
+        "Model gpt-4o is only available to paid users",
+        "账户余额不足",
+        "令牌已过期",
+        "您的密钥已失效",
+        "模型已下架",
+        "try again in 9m38s",
+        "429",
+    ];
     phrases.chain(more.map(str::to_owned)).chain(ENVELOPES.iter().map(|text| (*text).to_owned())).collect()
 }
 

@@ -74,19 +74,19 @@ fn read(
 fn part8_they_come_before_ours() {
     let rules = [
         rule("by-code", "", "", "invalid_api_key", "", "retryable"),
-        rule("by-phrase", "", "400", "", "Your plan has ended", "disable"),
+        rule("by-phrase", "", "400", "", "Your lease has ended", "disable"),
         rule("by-vendor", "moonshot", "418", "", "", "throttle"),
         rule("by-status", "", "500-503", "", "", "disable"),
     ];
     let key = r#"{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}"#;
     assert_eq!(read(&rules, None, 401, key), (Class::Retryable, "by-code".into(), false, None));
-    let plan = r#"{"error":{"message":"your plan has ENDED today"}}"#;
+    let plan = r#"{"error":{"message":"your lease has ENDED today"}}"#;
     assert_eq!(
         read(&rules, None, 400, plan),
         (Class::Disable, "by-phrase".into(), false, Some(Cause::Credential))
     );
     // Anchored, and at its statuses only.
-    let quoted = r#"{"error":{"message":"got 'Your plan has ended'"}}"#;
+    let quoted = r#"{"error":{"message":"got 'Your lease has ended'"}}"#;
     assert_eq!(read(&rules, None, 400, quoted).0, Class::Transparent);
     assert_eq!(read(&rules, None, 429, plan).0, Class::Throttle);
     assert_eq!(read(&rules, Some("moonshot"), 418, "{}").1, "by-vendor");

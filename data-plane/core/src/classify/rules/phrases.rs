@@ -30,6 +30,7 @@ pub(super) static RULES: &[Rule] = &[
             "This model's maximum context length",
             "This endpoint's maximum context length",
             "the request exceeds the available context size",
+            "Requested tokens * exceed",
             "input length and `max_tokens` exceed context limit",
             "The input token count",
             "Context length exceeded",

@@ -1,5 +1,6 @@
 //! What is left to the status: every answer ends here at the latest. A probe confirms what these condemn.
 
+use super::openings;
 use super::{Find, Rule, dead, rule};
 use crate::classify::chinese;
 use crate::classify::facts::{Facts, Shape};
@@ -8,6 +9,24 @@ use crate::words::{Cause, Class};
 pub(super) static RULES: &[Rule] = &[
     rule("status.egress_proxy", Find::If(|_, _| true), Class::Retryable).on(&[(407, 407)]),
     rule("status.cloudflare_text", Find::If(cloudflare_text), Class::Retryable).on(&[(0, 428), (430, 999)]),
+    dead("status.names_money", Cause::Quota, Find::If(openings::names_money)).confirmed().on(&[
+        (0, 401),
+        (403, 404),
+        (422, 422),
+        (429, 429),
+        (500, 599),
+    ]),
+    dead("status.names_who", Cause::Credential, Find::If(openings::names_who)).confirmed().on(&[
+        (0, 400),
+        (404, 404),
+        (422, 422),
+        (429, 429),
+        (500, 599),
+    ]),
+    rule("status.names_rate", Find::If(openings::names_rate), Class::Throttle).on(&[(400, 400), (422, 422)]),
+    rule("status.names_busy", Find::If(openings::names_busy), Class::Retryable).on(&[(400, 400), (422, 422)]),
+    rule("status.names_model", Find::If(openings::names_model), Class::ModelUnavailable)
+        .on(&[(0, 400), (422, 422)]),
     dead("status.payment", Cause::Quota, Find::If(|_, _| true)).confirmed().on(&[(402, 402), (412, 412)]),
     rule("status.content_denied", Find::If(denies_content), Class::Transparent).on(&[(403, 403)]),
     rule("status.rate_denied", Find::If(denies_rate), Class::Throttle).on(&[(403, 403)]),
@@ -55,6 +74,15 @@ fn denies_rate(facts: &Facts, _status: u16) -> bool {
         "qps",
         "rpm",
         "tpm",
+        "too quickly",
+        "too frequent",
+        "slow down",
+        "daily limit",
+        "hourly limit",
+        "request limit",
+        "速率",
+        "请求次数",
+        "请求过快",
         "频率",
         "頻率",
         "频繁",
@@ -74,6 +102,13 @@ fn denies_content(facts: &Facts, _status: u16) -> bool {
         "content safety",
         "content filter",
         "guardrail",
+        "sensitive content",
+        "prohibited content",
+        "prompt violates",
+        "content violates",
+        "content was blocked",
+        "prompt was blocked",
+        "response was blocked",
         "safety policy",
         "safety check",
         "safety system",
