@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use crate::hash::QuickBuild;
 use crate::ids::{ChannelId, CredentialId, Revision, Subject};
+use crate::overlay::fenced;
 use crate::view::View;
 use cell::Cell;
 use gate::{Breaker, Gate, GateKey};
@@ -141,14 +142,21 @@ impl Health {
         tallies
     }
 
-    /// A new view is in force: forgets what left it.
+    /// A new view is in force: forgets what left it, and the failures of what was brought back since they were seen.
     pub fn reconcile(&self, view: &View, now: Duration) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         state.cells.retain(|subject, _| view.knows(subject));
+        for (subject, cell) in &mut state.cells {
+            if cell.in_a_row > 0 && fenced(subject, cell.revision, view) {
+                cell.calm();
+                state.breakers.remove(subject);
+            }
+        }
         state.breakers.retain(|subject, _| view.knows(subject));
         state.resorts.retain(|channel, at| view.line(*channel).is_some() && *at + RESORT_INTERVAL > now);
         state.gates.retain(|key, gate| gate.is_current(key, view, now));
-        self.count(&state);
+        self.count(state);
     }
 
     /// Subjects with failures in a row.

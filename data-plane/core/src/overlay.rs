@@ -253,7 +253,7 @@ impl State {
 }
 
 /// Whether somebody enabled the subject, or the channel around it, after the overlay's attempt was picked.
-fn fenced(subject: &Subject, revision: Revision, view: &View) -> bool {
+pub(crate) fn fenced(subject: &Subject, revision: Revision, view: &View) -> bool {
     let fence = |subject: &Subject| view.fence(subject) > revision;
     fence(subject)
         || match subject {

@@ -21,7 +21,7 @@ pub(super) struct Cell {
     successes: u32,
     failures: u32,
     trailing: u32,
-    revision: Revision,
+    pub(super) revision: Revision,
     spec_revision: Revision,
 }
 

@@ -2,8 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::fixtures;
 use crate::ids::{ChannelId, CredentialId, Revision};
+use crate::items::{Item, Items};
 use crate::policy::FleetPolicy;
+use crate::view::Clock;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -141,6 +144,29 @@ fn what_left_the_view_is_forgotten() {
     health.reconcile(&View::empty(1), NOW);
     assert!(health.is_calm());
     assert!(health.troubled().is_empty());
+}
+
+#[test]
+fn what_an_operator_brings_back_is_no_longer_spared() {
+    let view = |fence| {
+        let items: Items = [
+            Item::Channel(Arc::new(fixtures::channel(1))),
+            Item::Status(Arc::new(fixtures::active(fixtures::on_channel(1), fence, fence))),
+        ]
+        .into_iter()
+        .collect();
+        View::empty(7).replace(&items, "e", Revision(90), Clock { server_time: None, now: NOW }).0
+    };
+    for soft in [Soft::NoAnswer, Soft::Answered] {
+        let health = Health::default();
+        (0..5).for_each(|body| {
+            fail(&health, soft, body);
+        });
+        health.reconcile(&view(50), NOW);
+        assert!(!health.is_calm(), "enabled before these failures");
+        health.reconcile(&view(51), NOW);
+        assert!(health.is_calm() && health.troubled().is_empty());
+    }
 }
 
 #[test]
