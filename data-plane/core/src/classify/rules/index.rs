@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::phrase::Phrases;
 use super::{Find, Hit, Rule, Test, order};
-use super::{codes, endpoints, models, numbers, phrases, rates, special, status, words};
+use super::{codes, endpoints, models, numbers, openings, phrases, rates, special, status, words};
 use crate::classify::chinese;
 use crate::classify::facts::{Code, Facts, Place, Shape, normalise};
 use crate::hash::QuickBuild;
@@ -112,7 +112,11 @@ impl Index {
         if facts.shape != Shape::Html {
             for message in facts.messages.iter().take(MESSAGES) {
                 let message = chinese::simplified(message.trim_start());
-                self.phrases.find(&message, |rule, entry| claims.claim((rule, entry), None));
+                let mut claim = |rule, entry| claims.claim((rule, entry), None);
+                self.phrases.find(&message, &mut claim);
+                if let Some(message) = openings::unlabelled(&message, status) {
+                    self.phrases.find(message, &mut claim);
+                }
             }
         }
         for (rule, function) in &self.functions {

@@ -187,7 +187,7 @@ const BETWEEN_ZH: &str = "您的 你的 您 你 该 此 当前 剩余 可用 免
                           过于 使用 访问 请求 调用 次数 限制 暂 请 分组 系统 内部";
 
 pub(super) fn names_money(facts: &Facts, status: u16) -> bool {
-    begins(facts, |start| {
+    begins(facts, status, |start| {
         MONEY.iter().any(|topic| says(start, topic))
             || (status != 429 && says(start, &QUOTA))
             || PAY.iter().any(|pay| start.starts_with(pay))
@@ -195,16 +195,16 @@ pub(super) fn names_money(facts: &Facts, status: u16) -> bool {
     })
 }
 
-pub(super) fn names_who(facts: &Facts, _status: u16) -> bool {
-    begins(facts, |start| {
+pub(super) fn names_who(facts: &Facts, status: u16) -> bool {
+    begins(facts, status, |start| {
         (WHO.iter().any(|topic| says(start, topic)) && !any(sentence(start), ELSE))
             || (says(start, &PLACE) && (start.contains("your ") || start.contains("ip ")))
             || WHO_ZH.iter().any(|pair| says_zh(start, *pair))
     })
 }
 
-pub(super) fn names_rate(facts: &Facts, _status: u16) -> bool {
-    begins(facts, |start| {
+pub(super) fn names_rate(facts: &Facts, status: u16) -> bool {
+    begins(facts, status, |start| {
         (RATE.iter().any(|topic| says(start, topic))
             && !any(start, &["batch", "array", " in one", " in a single"]))
             || ["slow down", "throttled", "request limit"].iter().any(|word| start.starts_with(word))
@@ -212,25 +212,48 @@ pub(super) fn names_rate(facts: &Facts, _status: u16) -> bool {
     })
 }
 
-pub(super) fn names_busy(facts: &Facts, _status: u16) -> bool {
-    begins(facts, |start| {
+pub(super) fn names_busy(facts: &Facts, status: u16) -> bool {
+    begins(facts, status, |start| {
         BUSY.iter().any(|topic| says(start, topic)) || BUSY_ZH.iter().any(|pair| says_zh(start, *pair))
     })
 }
 
-pub(super) fn names_model(facts: &Facts, _status: u16) -> bool {
-    begins(facts, |start| {
+pub(super) fn names_model(facts: &Facts, status: u16) -> bool {
+    begins(facts, status, |start| {
         (of_model(start) && !any(start, ASKED)) || MODEL_ZH.iter().any(|pair| says_zh(start, *pair))
     })
 }
 
+/// What stands behind a label that says no more than that something is wrong: `Error: …`, `401 Unauthorized: …`. Not behind
+/// `OpenAI error: …`, which somebody quotes, nor where a request is refused, whose text may stand behind it.
+pub(super) fn unlabelled(message: &str, status: u16) -> Option<&str> {
+    const LABEL: usize = 40;
+    const LABELS: &str = "error exception unauthorized forbidden bad request not found authentication authorization \
+                          permission denied access invalid internal server payment required client http status \
+                          valueerror runtimeerror badrequesterror authenticationerror permissiondeniederror \
+                          notfounderror httpexception permission_denied invalid_argument failed_precondition \
+                          unauthenticated authentication_error invalid_request_error permission_error billing_error";
+    if matches!(status, 400 | 413 | 422) {
+        return None;
+    }
+    let head = message.get(..message.floor_char_boundary(LABEL))?;
+    let (label, between) =
+        [": ", " - ", " – "].iter().filter_map(|sign| head.find(sign).map(|at| (at, sign.len()))).min()?;
+    let words = head.get(..label)?.to_ascii_lowercase();
+    let known = |word: &str| is(word, LABELS) || matches!(word.parse::<u16>(), Ok(400..=599));
+    words.split_whitespace().all(known).then(|| message.get(label + between..).map(str::trim_start)).flatten()
+}
+
 /// What the start of the error's own message says, in small letters and simplified characters.
-fn begins(facts: &Facts, test: impl Fn(&str) -> bool) -> bool {
-    if facts.shape != Shape::Json {
+fn begins(facts: &Facts, status: u16, test: impl Fn(&str) -> bool) -> bool {
+    // An engine's own word for a request it could not use: its template may have raised what a caller wrote.
+    let engine = matches!(status, 400 | 422) && facts.has_word("badrequesterror");
+    if facts.shape != Shape::Json || engine {
         return false;
     }
     let message = chinese::simplified(facts.first_message().trim_start());
-    test(&message.get(..message.floor_char_boundary(START)).unwrap_or(&message).to_lowercase())
+    let message = unlabelled(&message, status).unwrap_or(&message);
+    test(&message.get(..message.floor_char_boundary(START)).unwrap_or(message).to_lowercase())
 }
 
 fn any(text: &str, words: &[&str]) -> bool {
