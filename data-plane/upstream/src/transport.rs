@@ -135,7 +135,9 @@ fn is_gone(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-fn sources<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+pub(crate) fn sources<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
         let error = next?;

@@ -156,7 +156,7 @@ impl HttpClient {
         match self {
             Self::Full(client) => {
                 // Big, and not what most requests need: it is not to be part of every future.
-                let (result, dialed) = Box::pin(dial::watch(client.execute(built.into()))).await;
+                let (result, dialed) = Box::pin(dial::watch(client.execute(built.into()), dial::used)).await;
                 let result = result.map(|r| http::Response::from(r).map(Incoming::Full)).map_err(Into::into);
                 (result, dialed)
             }
