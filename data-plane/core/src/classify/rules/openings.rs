@@ -2,8 +2,12 @@
 //! what is wrong with it are named, every word has to be one of a few: no text that somebody sent or wrote begins like
 //! that. These are defaults: nothing else has hit, and a probe confirms what they condemn.
 
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
 use crate::classify::chinese;
 use crate::classify::facts::{Facts, Shape};
+use crate::hash::QuickBuild;
 
 /// As far as is read, in bytes and in words.
 const START: usize = 200;
@@ -237,11 +241,14 @@ pub(super) fn unlabelled(message: &str, status: u16) -> Option<&str> {
         return None;
     }
     let head = message.get(..message.floor_char_boundary(LABEL))?;
-    let (label, between) =
-        [": ", " - ", " – "].iter().filter_map(|sign| head.find(sign).map(|at| (at, sign.len()))).min()?;
-    let words = head.get(..label)?.to_ascii_lowercase();
-    let known = |word: &str| is(word, LABELS) || matches!(word.parse::<u16>(), Ok(400..=599));
-    words.split_whitespace().all(known).then(|| message.get(label + between..).map(str::trim_start)).flatten()
+    let at = head.find([':', '-', '–'])?;
+    let label = head.get(..at)?;
+    let rest = message.get(at..)?.trim_start_matches([':', '-', '–']);
+    let known = |word: &str| {
+        LABELS.split(' ').any(|other| other.eq_ignore_ascii_case(word))
+            || matches!(word.parse::<u16>(), Ok(400..=599))
+    };
+    (rest.starts_with(' ') && label.split_whitespace().all(known)).then(|| rest.trim_start())
 }
 
 /// What the start of the error's own message says, in small letters and simplified characters.
@@ -251,13 +258,21 @@ fn begins(facts: &Facts, status: u16, test: impl Fn(&str) -> bool) -> bool {
     if facts.shape != Shape::Json || engine {
         return false;
     }
-    let message = chinese::simplified(facts.first_message().trim_start());
+    let message = facts.first_message().trim_start();
+    let message =
+        chinese::simplified(message.get(..message.floor_char_boundary(2 * START)).unwrap_or(message));
     let message = unlabelled(&message, status).unwrap_or(&message);
     test(&message.get(..message.floor_char_boundary(START)).unwrap_or(message).to_lowercase())
 }
 
 fn any(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
+}
+
+/// Looked up for almost every word.
+fn is_between(word: &str) -> bool {
+    static WORDS: OnceLock<HashSet<&'static str, QuickBuild>> = OnceLock::new();
+    WORDS.get_or_init(|| BETWEEN.split(' ').collect()).contains(word)
 }
 
 fn is(word: &str, list: &str) -> bool {
@@ -328,7 +343,7 @@ fn says(start: &str, topic: &Topic) -> bool {
             fault |= not && topic.none;
         } else if is(word, topic.faults) || (not && is(word, topic.wanted)) {
             fault = true;
-        } else if !is(word, BETWEEN) && !is(word, topic.wanted) {
+        } else if !is_between(word) && !is(word, topic.wanted) {
             return false;
         }
         if head && fault {
@@ -365,7 +380,7 @@ fn of_model(start: &str) -> bool {
             head = true;
         } else if is(word, FAULTS) || (not && (plan || is(word, WANTED))) {
             fault = true;
-        } else if ![BETWEEN, BESIDE, WANTED, WHICH].iter().any(|list| is(word, list)) {
+        } else if !is_between(word) && ![BESIDE, WANTED, WHICH].iter().any(|list| is(word, list)) {
             return false;
         }
         if head && fault {
