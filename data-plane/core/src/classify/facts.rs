@@ -11,12 +11,14 @@ mod python;
 mod relays;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use http::HeaderMap;
 
 pub(super) use self::codes::{Code, Place, normalise};
 use self::messages::{Messages, Rank, is_code, text};
 use super::json::{Cursor, Value};
+use super::rules::Opening;
 
 /// Most of a message that is read, in bytes as written: nobody puts a code or a wait behind that.
 const MESSAGE: usize = 4096;
@@ -72,6 +74,8 @@ pub(super) struct Facts {
     pub(super) validation: bool,
     /// There is an `http_code`, as MiniMax has.
     pub(super) http_code: bool,
+    /// How the first message begins, once a rule has asked; a body is judged under one status.
+    pub(super) opening: OnceCell<Opening>,
 }
 
 // === impl Facts ===

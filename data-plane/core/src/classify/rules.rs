@@ -21,6 +21,7 @@ mod words;
 use std::sync::OnceLock;
 
 use self::index::Index;
+pub(super) use self::openings::Opening;
 use super::facts::{Facts, Place};
 use crate::words::{Cause, Class};
 

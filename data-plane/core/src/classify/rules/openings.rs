@@ -2,6 +2,8 @@
 //! what is wrong with it are named, every word has to be one of a few: no text that somebody sent or wrote begins like
 //! that. These are defaults: nothing else has hit, and a probe confirms what they condemn.
 
+mod zh;
+
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
@@ -157,74 +159,38 @@ const BETWEEN: &str = "a an the this that your our you we you've you're we're it
                        last per minute second hour maximum api account user users organization team project workspace \
                        wallet limit cap method service server access address request requests active valid enough";
 
-/// The same of Chinese: what it is about, and what is wrong with it.
-type Pair = (&'static str, &'static str);
-
-const MONEY_ZH: &[Pair] = &[
-    ("余额 额度 积分 点数 资源包余量 资源包 套餐 订阅", "不足 用完 用尽 耗尽 到期 过期 未购买 未订阅"),
-    ("账户 账号 帐户 帐号", "欠费"),
-    ("停机 停服 停用", "欠费"),
-];
-
-const WHO_ZH: &[Pair] = &[
-    ("api密钥 密钥 令牌 apikey", "无效 失效 过期 不存在 错误 吊销 封禁 禁用 停用 冻结"),
-    ("账号 账户 帐号 帐户 用户", "封禁 禁用 停用 冻结 封停 注销"),
-    ("鉴权 认证 签名", "失败 错误"),
-];
-
-const RATE_ZH: &[Pair] = &[
-    ("请求 访问 调用", "频繁 过快 频率过高 频率超限"),
-    ("并发 频率 速率 限流 qps", "过高 超限 超过 超出 达到 触发"),
-];
-
-const BUSY_ZH: &[Pair] = &[(
-    "系统 服务器 服务 模型 上游 网络 算力 内部",
-    "繁忙 过载 负载过高 负载已饱和 超时 错误 暂不可用 暂时不可用 异常 不足",
-)];
-
-const MODEL_ZH: &[Pair] = &[(
-    "模型",
-    "不存在 未找到 找不到 未开通 未启用 下线 下架 停用 弃用 不可用 无权 没有权限 未授权 名称错误 不支持",
-)];
-
-const BETWEEN_ZH: &str = "您的 你的 您 你 该 此 当前 剩余 可用 免费 用户 账户 账号 令牌 已被 已经 已 被 或 未 无 数 的 太 \
-                          过于 使用 访问 请求 调用 次数 限制 暂 请 分组 系统 内部";
-
 pub(super) fn names_money(facts: &Facts, status: u16) -> bool {
     begins(facts, status, |start| {
-        MONEY.iter().any(|topic| says(start, topic))
-            || (status != 429 && says(start, &QUOTA))
-            || PAY.iter().any(|pay| start.starts_with(pay))
-            || MONEY_ZH.iter().any(|pair| says_zh(start, *pair))
+        start.says(MONEY)
+            || (status != 429 && start.says(&[QUOTA]))
+            || PAY.iter().any(|pay| start.text.starts_with(pay))
+            || start.says_zh(zh::MONEY)
     })
 }
 
 pub(super) fn names_who(facts: &Facts, status: u16) -> bool {
     begins(facts, status, |start| {
-        (WHO.iter().any(|topic| says(start, topic)) && !any(sentence(start), ELSE))
-            || (says(start, &PLACE) && (start.contains("your ") || start.contains("ip ")))
-            || WHO_ZH.iter().any(|pair| says_zh(start, *pair))
+        (start.says(WHO) && !any(sentence(&start.text), ELSE))
+            || (start.says(&[PLACE]) && any(&start.text, &["your ", "ip "]))
+            || start.says_zh(zh::WHO)
     })
 }
 
 pub(super) fn names_rate(facts: &Facts, status: u16) -> bool {
     begins(facts, status, |start| {
-        (RATE.iter().any(|topic| says(start, topic))
-            && !any(start, &["batch", "array", " in one", " in a single"]))
-            || ["slow down", "throttled", "request limit"].iter().any(|word| start.starts_with(word))
-            || RATE_ZH.iter().any(|pair| says_zh(start, *pair))
+        (start.says(RATE) && !any(&start.text, &["batch", "array", " in one", " in a single"]))
+            || ["slow down", "throttled", "request limit"].iter().any(|word| start.text.starts_with(word))
+            || start.says_zh(zh::RATE)
     })
 }
 
 pub(super) fn names_busy(facts: &Facts, status: u16) -> bool {
-    begins(facts, status, |start| {
-        BUSY.iter().any(|topic| says(start, topic)) || BUSY_ZH.iter().any(|pair| says_zh(start, *pair))
-    })
+    begins(facts, status, |start| start.says(BUSY) || start.says_zh(zh::BUSY))
 }
 
 pub(super) fn names_model(facts: &Facts, status: u16) -> bool {
     begins(facts, status, |start| {
-        (of_model(start) && !any(start, ASKED)) || MODEL_ZH.iter().any(|pair| says_zh(start, *pair))
+        (of_model(&start.text) && !any(&start.text, ASKED)) || start.says_zh(zh::MODEL)
     })
 }
 
@@ -251,18 +217,42 @@ pub(super) fn unlabelled(message: &str, status: u16) -> Option<&str> {
     (rest.starts_with(' ') && label.split_whitespace().all(known)).then(|| rest.trim_start())
 }
 
-/// What the start of the error's own message says, in small letters and simplified characters.
-fn begins(facts: &Facts, status: u16, test: impl Fn(&str) -> bool) -> bool {
+/// The start of the error's own message, in small letters and simplified characters; the same for every rule.
+#[derive(Clone, Debug)]
+pub(in crate::classify) struct Opening {
+    text: String,
+    /// Its first two words are of those known here. Where they are not, it names no topic.
+    plain: bool,
+}
+
+impl Opening {
+    fn of(message: &str, status: u16) -> Self {
+        let message = message.trim_start();
+        let message =
+            chinese::simplified(message.get(..message.floor_char_boundary(2 * START)).unwrap_or(message));
+        let message = unlabelled(&message, status).unwrap_or(&message);
+        let text = message.get(..message.floor_char_boundary(START)).unwrap_or(message).to_lowercase();
+        let plain = words(&text).take(2).filter(|word| is_known(word)).count() == 2;
+        Self { text, plain }
+    }
+
+    fn says(&self, topics: &[Topic]) -> bool {
+        self.plain && topics.iter().any(|topic| says(&self.text, topic))
+    }
+
+    fn says_zh(&self, pairs: &[zh::Pair]) -> bool {
+        !self.text.is_ascii() && pairs.iter().any(|pair| zh::says(&self.text, *pair))
+    }
+}
+
+/// What the start of the error's own message says.
+fn begins(facts: &Facts, status: u16, test: impl Fn(&Opening) -> bool) -> bool {
     // An engine's own word for a request it could not use: its template may have raised what a caller wrote.
     let engine = matches!(status, 400 | 422) && facts.has_word("badrequesterror");
     if facts.shape != Shape::Json || engine {
         return false;
     }
-    let message = facts.first_message().trim_start();
-    let message =
-        chinese::simplified(message.get(..message.floor_char_boundary(2 * START)).unwrap_or(message));
-    let message = unlabelled(&message, status).unwrap_or(&message);
-    test(&message.get(..message.floor_char_boundary(START)).unwrap_or(message).to_lowercase())
+    test(facts.opening.get_or_init(|| Opening::of(facts.first_message(), status)))
 }
 
 fn any(text: &str, words: &[&str]) -> bool {
@@ -275,45 +265,19 @@ fn is_between(word: &str) -> bool {
     WORDS.get_or_init(|| BETWEEN.split(' ').collect()).contains(word)
 }
 
+/// Whether a word is of any topic, or stands between those.
+fn is_known(word: &str) -> bool {
+    static WORDS: OnceLock<HashSet<&'static str, QuickBuild>> = OnceLock::new();
+    let known = || {
+        let topics = [MONEY, WHO, RATE, BUSY, &[QUOTA], &[PLACE]].into_iter().flatten();
+        let lists = topics.flat_map(|topic| [topic.heads, topic.faults, topic.wanted]);
+        lists.chain([NOT, BETWEEN]).flat_map(|list| list.split(' ')).collect()
+    };
+    WORDS.get_or_init(known).contains(word)
+}
+
 fn is(word: &str, list: &str) -> bool {
     list.split(' ').any(|other| other == word)
-}
-
-/// Chinese has no spaces: piece by piece. Behind a model its name may stand; what it does not support is not the matter.
-fn says_zh(start: &str, (heads, faults): Pair) -> bool {
-    if start.is_ascii() {
-        return false;
-    }
-    let start = start.replacen("api key", "apikey", 1);
-    let (mut head, mut fault, mut rest) = (false, false, start.as_str());
-    for _ in 0..WORDS {
-        rest = rest.trim_start();
-        if let Some(after) = strip(rest, faults) {
-            if rest.starts_with("不支持") && head {
-                return false;
-            }
-            (fault, rest) = (true, after);
-        } else if let Some(after) = strip(rest, heads) {
-            (head, rest) = (true, after);
-            if heads == "模型" {
-                rest = rest
-                    .trim_start()
-                    .trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c));
-            }
-        } else if let Some(after) = strip(rest, BETWEEN_ZH) {
-            rest = after;
-        } else {
-            return false;
-        }
-        if head && fault {
-            return true;
-        }
-    }
-    false
-}
-
-fn strip<'a>(text: &'a str, list: &str) -> Option<&'a str> {
-    list.split(' ').find_map(|piece| text.strip_prefix(piece))
 }
 
 fn sentence(start: &str) -> &str {
