@@ -115,11 +115,14 @@ impl Duel {
         Ok(sqlx::query_scalar(sql).bind(kind).bind(id).fetch_one(&mut self.database).await?)
     }
 
-    fn refused(&self) -> usize {
+    /// Whether the first replica was refused a move of this rollout by its token.
+    fn refused(&self, rollout: &Value) -> bool {
         let refused = |l: &spareline_tests::process::LogLine| {
-            l.is("rollout_not_moved") && l.str("reason").contains("the lease")
+            l.is("rollout_not_moved")
+                && l.str("reason").contains("the lease")
+                && Some(l.field("rollout_id").to_string().as_str()) == rollout.as_str()
         };
-        self.stack.control.process.log().iter().filter(|l| refused(l)).count()
+        self.stack.control.process.log().iter().any(refused)
     }
 }
 
@@ -194,8 +197,9 @@ async fn all_moves(blow: Blow) -> Result<()> {
         Blow::Stop => {
             duel.stack.control.process.signal("CONT").await?;
             let start = Instant::now();
-            while duel.refused() < 7 {
-                ensure!(start.elapsed() < LONG, "{} of 7 moves were refused", duel.refused());
+            // It goes on from where it was struck to the last; on a busy machine that was not always the first of them.
+            while !duel.refused(&pushed) {
+                ensure!(start.elapsed() < LONG, "the last move was not refused");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
