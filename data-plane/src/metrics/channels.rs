@@ -70,11 +70,9 @@ impl Collector for Channels {
             ConstGauge::new(count).encode(family.encode_family(&CauseLabel { cause })?)?;
         }
         let open = shared.health.troubled().iter().filter(|t| t.open_until.is_some()).count();
-        let mut gauge = |name: &str, help: &str, value: usize| {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        };
-        gauge("breakers_open", "Channels and models that this process spares after failures in a row", open)?;
+        let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
+        let help = "Channels and models that this process spares after failures in a row";
+        open.encode(encoder.encode_descriptor("breakers_open", help, None, open.metric_type())?)?;
         Ok(())
     }
 }

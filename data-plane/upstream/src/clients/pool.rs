@@ -170,13 +170,6 @@ impl HttpClient {
 }
 
 /// An error and its sources; no URL is part of it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    transport::sources(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -151,20 +151,15 @@ fn line(from: &[u8]) -> Option<usize> {
 
 /// The size that a line names, and how many digits that took.
 fn size(line: &[u8]) -> Option<(u64, usize)> {
-    if let 1..=4 = line.len() {
-        let size = line.iter().try_fold(0, |size, byte| Some(size << 4 | char::from(*byte).to_digit(16)?));
-        if let Some(size) = size {
-            return Some((u64::from(size), line.len()));
-        }
+    let (mut size, mut digits) = (0_u64, 0);
+    while let Some(digit) = line.get(digits).and_then(|byte| char::from(*byte).to_digit(16)) {
+        size = size.checked_mul(16)? | u64::from(digit);
+        digits += 1;
     }
-    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let (size, rest) = line.split_at(digits);
-    let plain = !rest.contains(&b'\n') && !rest.contains(&b'\r');
+    let rest = &line[digits..];
+    let plain = digits > 0 && !rest.contains(&b'\n') && !rest.contains(&b'\r');
     let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    if !plain || !matches!(rest.get(spaces), None | Some(b';')) {
-        return None;
-    }
-    Some((u64::from_str_radix(std::str::from_utf8(size).ok()?, 16).ok()?, digits))
+    (plain && matches!(rest.get(spaces), None | Some(b';'))).then_some((size, digits))
 }
 
 #[cfg(test)]

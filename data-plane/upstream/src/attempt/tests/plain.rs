@@ -66,15 +66,19 @@ async fn refusals_carry_their_verdict_and_their_body() {
     assert_eq!(gone.verdict.class, Class::Retryable);
 }
 
+/// An error under its own status, as a success and as a stream's first event, each with a request for it.
+fn ways_to_say(error: &str, status: &str) -> [(Vec<u8>, &'static str); 3] {
+    [
+        (http(status, "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "application/json", error.as_bytes()), CHAT),
+        (http("200 OK", "text/event-stream", format!("data: {error}\n\n").as_bytes()), CHAT_STREAM),
+    ]
+}
+
 #[tokio::test]
 async fn a_quoted_secret_is_in_no_verdict() {
     let error = r#"{"error":{"message":"no such key hunter2x","code":"invalid_api_key_hunter2x"}}"#;
-    let answers = [
-        (http("401 Unauthorized", "application/json", error.as_bytes()), CHAT),
-        (http("200 OK", "application/json", error.as_bytes()), CHAT),
-        (http("200 OK", "text/event-stream", format!("data: {error}\n\n").as_bytes()), CHAT_STREAM),
-    ];
-    for (answer, request) in answers {
+    for (answer, request) in ways_to_say(error, "401 Unauthorized") {
         let (upstream, _told) = Upstream::always(answer).await;
         let mut setup = Setup::new(&upstream.url, request);
         setup.secret = Some("hunter2x");
@@ -88,12 +92,7 @@ async fn a_quoted_secret_is_in_no_verdict() {
 async fn a_quoted_secret_is_in_nothing_that_is_passed_on() {
     let error =
         r#"{"error":{"message":"not for hunter2/x or \"hunter2\/x\"","code":"context_length_exceeded"}}"#;
-    let answers = [
-        (http("400 Bad Request", "application/json", error.as_bytes()), CHAT),
-        (http("200 OK", "application/json", error.as_bytes()), CHAT),
-        (http("200 OK", "text/event-stream", format!("data: {error}\n\n").as_bytes()), CHAT_STREAM),
-    ];
-    for (answer, request) in answers {
+    for (answer, request) in ways_to_say(error, "400 Bad Request") {
         let (upstream, _told) = Upstream::always(answer).await;
         let mut setup = Setup::new(&upstream.url, request);
         setup.secret = Some("hunter2/x");
